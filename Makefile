@@ -1,0 +1,104 @@
+# The commands a person types. Each installs what it needs first (Debian packages when run as root, a
+# Python environment in .venv), then does its work; a second run does only what changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# The build is parallel inside ninja and ctest; targets here share folders and run one by one.
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+SECONDS ?= 60
+JOBS    ?= $(shell nproc)
+
+setup     := tools/setup/install_dependencies.sh
+stamps    := build/.stamps
+python    := .venv/bin/python
+gradients := data/gradients.safetensors
+
+# ---------------------------------------------------------------------------------------------------
+
+.PHONY: help
+help: ## Print this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-8s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: build/release/build.ninja ## Build the release: command line at build/gradwire, package in .venv
+	cmake --build --preset release
+	@ln -sfn release/bin/gradwire build/gradwire
+
+.PHONY: demo
+demo: build $(gradients) ## Show the codecs on real gradients: a table and a picture
+	build/gradwire bench distortion --gradients $(gradients)
+	$(python) bench/plot_rate.py
+
+.PHONY: test
+test: build build/asan/build.ninja ## Run every test, in C++ and Python, with and without sanitizers
+	ctest --preset release -j $(JOBS)
+	$(python) -m pytest -q
+	cmake --build --preset asan
+	ctest --preset asan -j $(JOBS) --label-exclude slow
+
+.PHONY: bench
+bench: build ## Measure speed, distortion and the entropy coder on this machine
+	build/gradwire bench codec
+	build/gradwire bench distortion
+	build/gradwire bench coder
+
+.PHONY: fuzz
+fuzz: build/fuzz/build.ninja ## Attack every decoder for SECONDS=60 each under sanitizers
+	cmake --build --preset fuzz
+	@for target in build/fuzz/fuzz/*_fuzz; do \
+	  name=$$(basename $$target); found=build/fuzz/corpus/$$name; \
+	  mkdir -p $$found build/fuzz/findings fuzz/corpus/$$name; \
+	  echo "== $$name, $(SECONDS) s"; \
+	  $$target -max_total_time=$(SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
+	    -artifact_prefix=build/fuzz/findings/$$name- $$found fuzz/corpus/$$name; \
+	done
+
+.PHONY: lint
+lint: build/dev/build.ninja $(stamps)/apt-lint ## Check format, common mistakes and layers
+	python3 tests/layering_test.py
+	tools/lint/lint.sh
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+
+.PHONY: format
+format: $(stamps)/apt-lint $(stamps)/python-dev ## Format C++ and Python in place
+	tools/lint/lint.sh --fix
+	$(python) -m ruff format .
+
+.PHONY: clean
+clean: ## Remove build/ (.venv and captured data stay)
+	rm -rf build
+
+# ---------------------------------------------------------------------------------------------------
+# Set-up. A stamp is as new as the last time its packages were seen to be there.
+
+$(stamps)/apt-%: $(setup)
+	@$(setup) $*
+	@mkdir -p $(@D) && touch $@
+
+# Not the python3 of PATH: python3-dev has the headers of Debian's own.
+.venv/bin/python: | $(stamps)/apt-build
+	/usr/bin/python3 -m venv .venv
+
+$(stamps)/python-%: python/requirements-%.txt | .venv/bin/python
+	$(python) -m pip install --quiet --disable-pip-version-check -r $<
+	@mkdir -p $(@D) && touch $@
+
+# The package is used from the tree: python/gradwire, with its module built in place.
+$(stamps)/python-path: $(stamps)/python-dev
+	@echo "$(CURDIR)/python" > "$$($(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/gradwire.pth"
+	@touch $@
+
+build/%/build.ninja: CMakePresets.json $(stamps)/apt-build $(stamps)/python-path
+	cmake --preset $*
+	@touch $@
+
+build/fuzz/build.ninja: $(stamps)/apt-fuzz
+
+$(gradients): | $(stamps)/apt-demo $(stamps)/python-gradients
+	@mkdir -p $(@D)
+	$(python) bench/capture_gradients.py --output $@
