@@ -21,5 +21,7 @@ install(FILES "${PROJECT_BINARY_DIR}/gradwireConfig.cmake"
               "${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake"
         DESTINATION "${package_dir}")
 
+# Relative to the .pc file, so that the installed tree may be moved.
+file(RELATIVE_PATH pc_to_include "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/${CMAKE_INSTALL_INCLUDEDIR}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/gradwire.pc.in" "${PROJECT_BINARY_DIR}/gradwire.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/gradwire.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

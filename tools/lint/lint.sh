@@ -17,9 +17,7 @@ fi
 
 clang-format-14 --dry-run -Werror "${files[@]}"
 
-# clang-tidy wants the commands of a file's compilation; files outside the preset "dev" have none.
-# What build/ccache does to the command line is nothing to clang-tidy, but warnings of g++ that clang
-# does not know are.
+# clang-tidy needs to know how a file is compiled, so it sees what the preset "dev" compiles.
 mapfile -t compiled < <(python3 - <<'PYTHON'
 import json, os
 top = os.getcwd() + "/"
@@ -30,5 +28,5 @@ for entry in json.load(open("build/dev/compile_commands.json")):
 PYTHON
 )
 printf '%s\n' "${compiled[@]}" | sort -u |
-  xargs -P "$(nproc)" -n 4 clang-tidy-14 -p build/dev --quiet --extra-arg=-Wno-unknown-warning-option \
+  xargs -P "$(nproc)" -n 4 clang-tidy-14 -p build/dev --quiet \
     2> >(grep -v 'warnings generated\|^Suppressed\|^Use -header-filter' >&2 || true)
