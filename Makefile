@@ -59,13 +59,13 @@ fuzz: build/fuzz/build.ninja ## Attack every decoder for SECONDS=60 each under s
 
 .PHONY: lint
 lint: build/dev/build.ninja $(stamps)/apt-lint ## Check format, common mistakes and layers
-	python3 tests/layering_test.py
+	$(python) tests/layering_test.py
 	tools/lint/lint.sh
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 
 .PHONY: format
-format: $(stamps)/apt-lint $(stamps)/python-dev ## Format C++ and Python in place
+format: $(stamps)/apt-lint .venv/installed-dev ## Format C++ and Python in place
 	tools/lint/lint.sh --fix
 	$(python) -m ruff format .
 
@@ -74,7 +74,7 @@ clean: ## Remove build/ (.venv and captured data stay)
 	rm -rf build
 
 # ---------------------------------------------------------------------------------------------------
-# Set-up. A stamp is as new as the last time its packages were seen to be there.
+# Set-up. An empty file remembers that packages are there; Python's stand in .venv and go with it.
 
 $(stamps)/apt-%: $(setup)
 	@$(setup) $*
@@ -84,21 +84,21 @@ $(stamps)/apt-%: $(setup)
 .venv/bin/python: | $(stamps)/apt-build
 	/usr/bin/python3 -m venv .venv
 
-$(stamps)/python-%: python/requirements-%.txt | .venv/bin/python
+.venv/installed-%: python/requirements-%.txt | .venv/bin/python
 	$(python) -m pip install --quiet --disable-pip-version-check -r $<
-	@mkdir -p $(@D) && touch $@
+	@touch $@
 
 # The package is used from the tree: python/gradwire, with its module built in place.
-$(stamps)/python-path: $(stamps)/python-dev
+.venv/importable: .venv/installed-dev
 	@echo "$(CURDIR)/python" > "$$($(python) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/gradwire.pth"
 	@touch $@
 
-build/%/build.ninja: CMakePresets.json $(stamps)/apt-build $(stamps)/python-path
+build/%/build.ninja: CMakePresets.json $(stamps)/apt-build .venv/importable
 	cmake --preset $*
 	@touch $@
 
 build/fuzz/build.ninja: $(stamps)/apt-fuzz
 
-$(gradients): | $(stamps)/apt-demo $(stamps)/python-gradients
+$(gradients): | $(stamps)/apt-demo .venv/installed-dev .venv/installed-gradients
 	@mkdir -p $(@D)
 	$(python) bench/capture_gradients.py --output $@
