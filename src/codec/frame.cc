@@ -1,0 +1,189 @@
+// Frames, as docs/format.md specifies them.
+#include "gradwire/frame.h"
+
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/checksum.h"
+#include "codec/registry.h"
+
+namespace gradwire {
+namespace {
+
+struct FrameHeader {
+  std::uint32_t magic;
+  std::uint16_t version;
+  std::uint16_t reserved;
+  std::uint64_t length;  // of the whole frame, checksum included
+  std::uint32_t segment_count;
+  std::uint32_t reserved2;
+};
+static_assert(sizeof(FrameHeader) == 24);
+
+struct SegmentHeader {
+  std::uint8_t codec;
+  std::uint8_t dtype;
+  Codec::Params params;
+  std::uint64_t count;
+  std::uint64_t payload_bytes;
+};
+static_assert(sizeof(SegmentHeader) == 32);
+
+constexpr std::uint32_t kMagic = 0x57445247;  // "GRDW"
+constexpr std::uint16_t kVersion = 1;
+constexpr std::size_t kChecksumBytes = 8;
+constexpr std::size_t kAlignment = 8;  // of segments in the frame
+
+std::size_t max_segment_bytes(const Codec& codec, std::size_t count) noexcept {
+  return sizeof(SegmentHeader) + codec.max_encoded_bytes(count) + kAlignment;
+}
+
+/// Checks a segment header against the `room` bytes that follow it.
+Status check_segment(const SegmentHeader& header, std::size_t room) noexcept {
+  const CodecKind* kind = find_kind(header.codec);
+  if (kind == nullptr || header.dtype >= kDtypeCount) return Status::unknown_codec;
+  if (!kind->valid(header.params)) return Status::corrupt;
+  if (header.payload_bytes > room) return Status::corrupt;
+  return round_up<std::uint64_t>(header.payload_bytes, kAlignment) > room ? Status::corrupt : Status::ok;
+}
+
+bool padding_is_zero(const std::byte* at, std::size_t payload_bytes) noexcept {
+  for (std::size_t i = payload_bytes; i < round_up(payload_bytes, kAlignment); ++i) {
+    if (at[i] != std::byte{0}) return false;
+  }
+  return true;
+}
+
+/// Length and checksum; on success the frame's own bytes are left in `bytes`.
+Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header) noexcept {
+  if (bytes.size() < sizeof(FrameHeader)) return Status::truncated;
+  header = load<FrameHeader>(bytes.data());
+  if (header.magic != kMagic) return Status::corrupt;
+  if (header.length < sizeof(FrameHeader) + kChecksumBytes) return Status::corrupt;
+  if (header.length > bytes.size()) return Status::truncated;
+  bytes = bytes.first(header.length);
+  const auto body = bytes.first(bytes.size() - kChecksumBytes);
+  if (checksum(body) != load<std::uint64_t>(bytes.data() + body.size())) return Status::corrupt;
+  if (header.version != kVersion) return Status::unsupported_version;
+  return header.reserved == 0 && header.reserved2 == 0 ? Status::ok : Status::corrupt;
+}
+
+/// Walks all segment headers; they must fill the frame exactly.
+Status check_segments(std::span<const std::byte> bytes, std::size_t segment_count) noexcept {
+  std::size_t offset = sizeof(FrameHeader);
+  const std::size_t end = bytes.size() - kChecksumBytes;
+  for (std::size_t i = 0; i < segment_count; ++i) {
+    if (end - offset < sizeof(SegmentHeader)) return Status::corrupt;
+    const auto header = load<SegmentHeader>(bytes.data() + offset);
+    offset += sizeof(SegmentHeader);
+    const Status status = check_segment(header, end - offset);
+    if (status != Status::ok) return status;
+    if (!padding_is_zero(bytes.data() + offset, header.payload_bytes)) return Status::corrupt;
+    offset += round_up<std::size_t>(header.payload_bytes, kAlignment);
+  }
+  return offset == end ? Status::ok : Status::corrupt;
+}
+
+}  // namespace
+
+std::size_t max_frame_bytes(std::span<const Segment> segments) noexcept {
+  std::size_t bytes = sizeof(FrameHeader) + kChecksumBytes;
+  for (const Segment& segment : segments) {
+    bytes += max_segment_bytes(segment.codec, segment.values.count);
+  }
+  return bytes;
+}
+
+std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept {
+  return sizeof(FrameHeader) + kChecksumBytes + max_segment_bytes(codec, count);
+}
+
+Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out) noexcept {
+  if (out.size() < max_frame_bytes(segments)) return {Status::buffer_too_small, 0};
+  std::size_t offset = sizeof(FrameHeader);
+  for (const Segment& segment : segments) {
+    std::byte* const header_at = out.data() + offset;
+    offset += sizeof(SegmentHeader);
+    const Encoded encoded = segment.codec.encode(segment.values, segment.options, out.subspan(offset));
+    if (encoded.status != Status::ok) return {encoded.status, 0};
+    store(header_at, SegmentHeader{.codec = CodecAccess::kind(segment.codec).id,
+                                   .dtype = static_cast<std::uint8_t>(segment.values.dtype),
+                                   .params = CodecAccess::params(segment.codec),
+                                   .count = segment.values.count,
+                                   .payload_bytes = encoded.bytes});
+    const std::size_t padded = round_up(encoded.bytes, kAlignment);
+    std::memset(out.data() + offset + encoded.bytes, 0, padded - encoded.bytes);
+    offset += padded;
+  }
+  store(out.data(), FrameHeader{.magic = kMagic,
+                                .version = kVersion,
+                                .reserved = 0,
+                                .length = offset + kChecksumBytes,
+                                .segment_count = static_cast<std::uint32_t>(segments.size()),
+                                .reserved2 = 0});
+  store(out.data() + offset, checksum(out.first(offset)));
+  return {Status::ok, offset + kChecksumBytes};
+}
+
+FrameReader::FrameReader(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {
+  FrameHeader header;
+  status_ = check_envelope(bytes_, header);
+  if (status_ == Status::ok) status_ = check_segments(bytes_, header.segment_count);
+  if (status_ == Status::ok) segment_count_ = header.segment_count;
+  at_offset_ = sizeof(FrameHeader);
+}
+
+SegmentView FrameReader::segment(std::size_t index) noexcept {
+  if (index < at_index_) {
+    at_index_ = 0;
+    at_offset_ = sizeof(FrameHeader);
+  }
+  while (true) {
+    const auto header = load<SegmentHeader>(bytes_.data() + at_offset_);
+    const std::size_t payload_at = at_offset_ + sizeof(SegmentHeader);
+    if (at_index_ == index) {
+      return {CodecAccess::make(find_kind(header.codec), header.params),
+              static_cast<Dtype>(header.dtype), header.count,
+              bytes_.subspan(payload_at, header.payload_bytes)};
+    }
+    at_offset_ = payload_at + round_up<std::size_t>(header.payload_bytes, kAlignment);
+    ++at_index_;
+  }
+}
+
+namespace {
+
+Status decode_segment(FrameReader& frame, std::size_t index, TensorView out, Into into) noexcept {
+  if (frame.status() != Status::ok) return frame.status();
+  if (index >= frame.segment_count()) return Status::count_mismatch;
+  const SegmentView segment = frame.segment(index);
+  if (segment.count != out.count) return Status::count_mismatch;
+  return into == Into::add ? segment.codec.decode_add(segment.payload, segment.dtype, out)
+                           : segment.codec.decode(segment.payload, segment.dtype, out);
+}
+
+Status decode_whole(std::span<const std::byte> bytes, TensorView out, Into into) noexcept {
+  FrameReader frame(bytes);
+  if (frame.status() == Status::ok && frame.segment_count() != 1) return Status::count_mismatch;
+  return decode_segment(frame, 0, out, into);
+}
+
+}  // namespace
+
+Status FrameReader::decode(std::size_t index, TensorView out) noexcept {
+  return decode_segment(*this, index, out, Into::assign);
+}
+
+Status FrameReader::decode_add(std::size_t index, TensorView out) noexcept {
+  return decode_segment(*this, index, out, Into::add);
+}
+
+Status decode_frame(std::span<const std::byte> bytes, TensorView out) noexcept {
+  return decode_whole(bytes, out, Into::assign);
+}
+
+Status decode_add_frame(std::span<const std::byte> bytes, TensorView out) noexcept {
+  return decode_whole(bytes, out, Into::add);
+}
+
+}  // namespace gradwire

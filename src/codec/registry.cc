@@ -1,0 +1,88 @@
+#include "codec/registry.h"
+
+#include <array>
+
+#include "gradwire/codec.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::array kKinds = {&kNone, &kFp16, &kBf16, &kUniform, &kExponential, &kSign, &kGrid};
+
+std::string kind_names() {
+  std::string names;
+  for (const CodecKind* kind : kKinds) names += (names.empty() ? "" : ", ") + std::string(kind->name);
+  return names;
+}
+
+bool valid_view(const void* data, std::size_t count) noexcept { return count == 0 || data != nullptr; }
+
+}  // namespace
+
+std::span<const CodecKind* const> codec_kinds() noexcept { return kKinds; }
+
+const CodecKind* find_kind(std::uint8_t id) noexcept {
+  for (const CodecKind* kind : kKinds) {
+    if (kind->id == id) return kind;
+  }
+  return nullptr;
+}
+
+Codec Codec::parse(std::string_view spec) {
+  SpecReader reader(spec);
+  for (const CodecKind* kind : kKinds) {
+    if (kind->name != reader.name()) continue;
+    const Params params = kind->parse(reader);
+    reader.finish();
+    return {kind, params};
+  }
+  throw Error(ErrorCode::invalid_spec, "unknown codec '" + std::string(reader.name()) + "' in '" +
+                                           std::string(spec) + "'; there are: " + kind_names());
+}
+
+std::string Codec::spec() const { return kind_->format(params_); }
+std::string_view Codec::name() const noexcept { return kind_->name; }
+Traits Codec::traits() const noexcept { return kind_->traits(params_); }
+Codec Codec::fit(ConstTensorView layer) const noexcept { return {kind_, kind_->fit(params_, layer)}; }
+
+std::size_t Codec::max_encoded_bytes(std::size_t count) const noexcept {
+  return kind_->max_bytes(params_, count);
+}
+
+Encoded Codec::encode(ConstTensorView x, const EncodeOptions& options,
+                      std::span<std::byte> out) const noexcept {
+  if (options.first_element % kSliceAlignment != 0 || !valid_view(x.data, x.count)) {
+    return {Status::invalid_argument, 0};
+  }
+  if (out.size() < max_encoded_bytes(x.count)) return {Status::buffer_too_small, 0};
+  return {Status::ok, x.count == 0 ? 0 : kind_->encode(params_, x, options, out.data())};
+}
+
+namespace {
+
+Status decode_checked(const CodecKind& kind, const Codec::Params& params,
+                      std::span<const std::byte> payload, Dtype source, TensorView out,
+                      Into into) noexcept {
+  if (!valid_view(out.data, out.count)) return Status::invalid_argument;
+  if (out.count == 0) return payload.empty() ? Status::ok : Status::corrupt;
+  return kind.decode(params, payload, source, out, into);
+}
+
+}  // namespace
+
+Status Codec::decode(std::span<const std::byte> payload, Dtype source, TensorView out) const noexcept {
+  return decode_checked(*kind_, params_, payload, source, out, Into::assign);
+}
+
+Status Codec::decode_add(std::span<const std::byte> payload, Dtype source,
+                         TensorView out) const noexcept {
+  return decode_checked(*kind_, params_, payload, source, out, Into::add);
+}
+
+std::vector<std::string> list_codecs() {
+  std::vector<std::string> specs;
+  for (const CodecKind* kind : kKinds) specs.push_back(Codec::parse(kind->name).spec());
+  return specs;
+}
+
+}  // namespace gradwire

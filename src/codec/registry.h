@@ -1,0 +1,89 @@
+// The list of codecs. A codec is one file that defines a `CodecKind`, plus one line in registry.cc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "codec/spec.h"
+#include "gradwire/codec.h"
+
+namespace gradwire {
+
+/// Whether decoded numbers replace or join what the output holds.
+enum class Into : bool { assign, add };
+
+/// One kind of codec: functions over its settings. Settings are plain structs of at most 14 bytes that
+/// `Codec::Params` carries; `pack` and `unpack` convert. All functions but `parse` and `format` are called
+/// on hot paths: they neither allocate nor throw.
+struct CodecKind {
+  std::uint8_t id;  ///< in segment headers; never reused
+  std::string_view name;
+
+  Codec::Params (*parse)(SpecReader& spec);
+  std::string (*format)(const Codec::Params& params);
+  /// Whether settings that came in a header could have been made by `parse` or `fit`.
+  bool (*valid)(const Codec::Params& params) noexcept;
+  Traits (*traits)(const Codec::Params& params) noexcept;
+  Codec::Params (*fit)(const Codec::Params& params, ConstTensorView layer) noexcept;
+
+  std::size_t (*max_bytes)(const Codec::Params& params, std::size_t count) noexcept;
+  std::size_t (*encode)(const Codec::Params& params, ConstTensorView x, const EncodeOptions& options,
+                        std::byte* out) noexcept;
+  Status (*decode)(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
+                   TensorView out, Into into) noexcept;
+};
+
+template <typename Settings>
+Codec::Params pack(const Settings& settings) noexcept {
+  static_assert(std::is_trivially_copyable_v<Settings> && sizeof(Settings) <= sizeof(Codec::Params));
+  Codec::Params params{};
+  std::memcpy(params.data(), &settings, sizeof(Settings));
+  return params;
+}
+
+template <typename Settings>
+Settings unpack(const Codec::Params& params) noexcept {
+  Settings settings;
+  std::memcpy(&settings, params.data(), sizeof(Settings));
+  return settings;
+}
+
+/// True when the bytes behind the settings are zero, as `pack` leaves them: every byte of a header counts.
+template <typename Settings>
+bool rest_is_zero(const Codec::Params& params) noexcept {
+  for (std::size_t i = sizeof(Settings); i < params.size(); ++i) {
+    if (params[i] != std::byte{0}) return false;
+  }
+  return true;
+}
+
+/// For codecs that need nothing of the layer.
+inline Codec::Params fit_nothing(const Codec::Params& params, ConstTensorView) noexcept { return params; }
+
+extern const CodecKind kNone;
+extern const CodecKind kFp16;
+extern const CodecKind kBf16;
+extern const CodecKind kUniform;
+extern const CodecKind kExponential;
+extern const CodecKind kSign;
+extern const CodecKind kGrid;
+
+/// All kinds, in the order in which help texts list them.
+std::span<const CodecKind* const> codec_kinds() noexcept;
+
+/// Null when unknown.
+const CodecKind* find_kind(std::uint8_t id) noexcept;
+
+/// Builds codecs from segment headers, and takes them apart again.
+struct CodecAccess {
+  static Codec make(const CodecKind* kind, const Codec::Params& params) noexcept { return {kind, params}; }
+  static const CodecKind& kind(const Codec& codec) noexcept { return *codec.kind_; }
+  static const Codec::Params& params(const Codec& codec) noexcept { return codec.params_; }
+};
+
+}  // namespace gradwire
