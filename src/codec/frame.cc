@@ -16,7 +16,7 @@ struct FrameHeader {
   std::uint16_t reserved;
   std::uint64_t length;  // of the whole frame, checksum included
   std::uint32_t segment_count;
-  std::uint32_t reserved2;
+  std::uint32_t check;  // of the fields above, so that a damaged length is not taken for a short read
 };
 static_assert(sizeof(FrameHeader) == 24);
 
@@ -33,6 +33,11 @@ constexpr std::uint32_t kMagic = 0x57445247;  // "GRDW"
 constexpr std::uint16_t kVersion = 1;
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kAlignment = 8;  // of segments in the frame
+
+std::uint32_t header_check(const FrameHeader& header) noexcept {
+  return static_cast<std::uint32_t>(
+      checksum(std::as_bytes(std::span(&header, 1)).first(offsetof(FrameHeader, check))));
+}
 
 std::size_t max_segment_bytes(const Codec& codec, std::size_t count) noexcept {
   return sizeof(SegmentHeader) + codec.max_encoded_bytes(count) + kAlignment;
@@ -58,14 +63,14 @@ bool padding_is_zero(const std::byte* at, std::size_t payload_bytes) noexcept {
 Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header) noexcept {
   if (bytes.size() < sizeof(FrameHeader)) return Status::truncated;
   header = load<FrameHeader>(bytes.data());
-  if (header.magic != kMagic) return Status::corrupt;
+  if (header.magic != kMagic || header.check != header_check(header)) return Status::corrupt;
   if (header.length < sizeof(FrameHeader) + kChecksumBytes) return Status::corrupt;
   if (header.length > bytes.size()) return Status::truncated;
   bytes = bytes.first(header.length);
   const auto body = bytes.first(bytes.size() - kChecksumBytes);
   if (checksum(body) != load<std::uint64_t>(bytes.data() + body.size())) return Status::corrupt;
   if (header.version != kVersion) return Status::unsupported_version;
-  return header.reserved == 0 && header.reserved2 == 0 ? Status::ok : Status::corrupt;
+  return header.reserved == 0 ? Status::ok : Status::corrupt;
 }
 
 /// Walks all segment headers; they must fill the frame exactly.
@@ -115,12 +120,14 @@ Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out
     std::memset(out.data() + offset + encoded.bytes, 0, padded - encoded.bytes);
     offset += padded;
   }
-  store(out.data(), FrameHeader{.magic = kMagic,
-                                .version = kVersion,
-                                .reserved = 0,
-                                .length = offset + kChecksumBytes,
-                                .segment_count = static_cast<std::uint32_t>(segments.size()),
-                                .reserved2 = 0});
+  FrameHeader header{.magic = kMagic,
+                     .version = kVersion,
+                     .reserved = 0,
+                     .length = offset + kChecksumBytes,
+                     .segment_count = static_cast<std::uint32_t>(segments.size()),
+                     .check = 0};
+  header.check = header_check(header);
+  store(out.data(), header);
   store(out.data() + offset, checksum(out.first(offset)));
   return {Status::ok, offset + kChecksumBytes};
 }

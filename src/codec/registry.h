@@ -11,11 +11,10 @@
 
 #include "codec/spec.h"
 #include "gradwire/codec.h"
+#include "tensor/into.h"
 
 namespace gradwire {
 
-/// Whether decoded numbers replace or join what the output holds.
-enum class Into : bool { assign, add };
 
 /// One kind of codec: functions over its settings. Settings are plain structs of at most 14 bytes that
 /// `Codec::Params` carries; `pack` and `unpack` convert. All functions but `parse` and `format` are called

@@ -1,0 +1,389 @@
+// The C ABI: arguments are checked, the C++ interface is called, and exceptions stop.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory_resource>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "gradwire/codec.h"
+#include "gradwire/environment.h"
+#include "gradwire/error.h"
+#include "gradwire/frame.h"
+#include "gradwire/gradwire.h"
+#include "gradwire/isa.h"
+#include "gradwire/random.h"
+#include "gradwire/tensor.h"
+
+struct gradwire_codec {
+  gradwire::Codec codec;
+  std::string spec;
+
+  explicit gradwire_codec(const gradwire::Codec& value) : codec(value), spec(value.spec()) {}
+};
+
+namespace gradwire {
+namespace {
+
+constexpr int kOk = GRADWIRE_OK;
+
+// The numbers of gradwire.h are those of error.h and tensor.h.
+constexpr int code_of(Status status) noexcept { return static_cast<int>(status); }
+constexpr int code_of(ErrorCode code) noexcept { return static_cast<int>(code); }
+static_assert(code_of(Status::ok) == GRADWIRE_OK);
+static_assert(code_of(Status::buffer_too_small) == GRADWIRE_BUFFER_TOO_SMALL);
+static_assert(code_of(Status::invalid_argument) == GRADWIRE_INVALID_ARGUMENT);
+static_assert(code_of(Status::truncated) == GRADWIRE_TRUNCATED);
+static_assert(code_of(Status::corrupt) == GRADWIRE_CORRUPT);
+static_assert(code_of(Status::unsupported_version) == GRADWIRE_UNSUPPORTED_VERSION);
+static_assert(code_of(Status::unknown_codec) == GRADWIRE_UNKNOWN_CODEC);
+static_assert(code_of(Status::count_mismatch) == GRADWIRE_COUNT_MISMATCH);
+static_assert(code_of(ErrorCode::invalid_spec) == GRADWIRE_INVALID_SPEC);
+static_assert(code_of(ErrorCode::invalid_argument) == GRADWIRE_INVALID_SETTING);
+static_assert(code_of(ErrorCode::unavailable) == GRADWIRE_UNAVAILABLE);
+static_assert(static_cast<int>(Dtype::f32) == GRADWIRE_F32);
+static_assert(static_cast<int>(Dtype::f16) == GRADWIRE_F16);
+static_assert(static_cast<int>(Dtype::bf16) == GRADWIRE_BF16);
+
+// -------------------------------------------------------------------------------------------------
+// Failure
+
+// An array, so that keeping a message can fail neither for want of memory nor at a thread's end.
+thread_local std::array<char, 1024> last_error{};
+
+int fail(int code, std::string_view message) noexcept {
+  const std::size_t length = std::min(message.size(), last_error.size() - 1);
+  std::memcpy(last_error.data(), message.data(), length);
+  last_error[length] = '\0';
+  return code;
+}
+
+int refuse(std::string_view message) noexcept { return fail(GRADWIRE_INVALID_ARGUMENT, message); }
+
+int report(Status status) noexcept {
+  return status == Status::ok ? kOk : fail(code_of(status), describe(status));
+}
+
+/// Runs a body that returns a code, or nothing for ok; what it throws becomes a code.
+template <typename Body>
+int guarded(Body body) noexcept {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
+      body();
+      return kOk;
+    } else {
+      return body();
+    }
+  } catch (const Error& error) {
+    return fail(code_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(GRADWIRE_OUT_OF_MEMORY, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return fail(GRADWIRE_INTERNAL, error.what());
+  } catch (...) {
+    return fail(GRADWIRE_INTERNAL, "an unknown exception was thrown inside gradwire");
+  }
+}
+
+// -------------------------------------------------------------------------------------------------
+// Arguments
+
+constexpr std::string_view kNoCodec = "codec is null; make one with gradwire_codec_create";
+constexpr std::string_view kNoRandom =
+    "random is null; pass a gradwire_random_key, of zeros if randomness does not matter";
+constexpr std::string_view kNoWritten = "written is null; it receives the frame's length";
+constexpr std::string_view kNoFrame = "frame is null; pass the frame's bytes or a buffer for them";
+
+// Far beyond any memory, and far enough below 2^64 that no bound on a frame's length overflows.
+constexpr std::size_t kMaxCount = std::size_t{1} << 56;
+
+/// Why these are not numbers, or empty.
+std::string_view fault_of(const void* data, std::size_t count, int dtype) noexcept {
+  if (dtype < 0 || dtype >= kDtypeCount) {
+    return "dtype is unknown; pass GRADWIRE_F32, GRADWIRE_F16 or GRADWIRE_BF16";
+  }
+  if (data == nullptr && count != 0) return "data is null but count is not 0";
+  if (count > kMaxCount) return "count is larger than any memory";
+  if (reinterpret_cast<std::uintptr_t>(data) % size_of(static_cast<Dtype>(dtype)) != 0) {
+    return "data is not aligned to the size of its numbers; copy it to aligned memory";
+  }
+  return {};
+}
+
+std::span<const std::byte> bytes_of(const void* frame, std::size_t bytes) noexcept {
+  return {static_cast<const std::byte*>(frame), bytes};
+}
+
+// -------------------------------------------------------------------------------------------------
+// Encoding
+
+Segment segment_of(const gradwire_segment& from) noexcept {
+  const gradwire_random_key& key = from.random;
+  return {.codec = from.codec->codec,
+          .values = {from.data, from.count, static_cast<Dtype>(from.dtype)},
+          .options = {.random = {key.seed, key.step, key.tensor, key.rank},
+                      .first_element = from.first_element}};
+}
+
+std::string_view fault_of(const gradwire_segment& segment) noexcept {
+  if (segment.codec == nullptr) return kNoCodec;
+  return fault_of(segment.data, segment.count, segment.dtype);
+}
+
+int encode(std::span<const Segment> segments, void* frame, std::size_t capacity,
+           std::size_t* written) noexcept {
+  if (written == nullptr) return refuse(kNoWritten);
+  if (frame == nullptr) return refuse(kNoFrame);
+  const Encoded done = encode_frame(segments, {static_cast<std::byte*>(frame), capacity});
+  if (done.status == Status::ok) *written = done.bytes;
+  return report(done.status);
+}
+
+int encode_all(std::span<const gradwire_segment> segments, void* frame, std::size_t capacity,
+               std::size_t* written) {
+  constexpr std::size_t kSegmentsWithoutAllocation = 64;
+  alignas(Segment) std::array<std::byte, kSegmentsWithoutAllocation * sizeof(Segment)> storage;
+  std::pmr::monotonic_buffer_resource memory(storage.data(), storage.size());
+  std::pmr::vector<Segment> converted(&memory);
+  converted.reserve(segments.size());
+  for (const gradwire_segment& segment : segments) {
+    const std::string_view fault = fault_of(segment);
+    if (!fault.empty()) return refuse(fault);
+    converted.push_back(segment_of(segment));
+  }
+  return encode(converted, frame, capacity, written);
+}
+
+// -------------------------------------------------------------------------------------------------
+// Decoding
+
+enum class Into : bool { assign, add };
+
+TensorView view_of(const gradwire_output& output) noexcept {
+  return {output.data, output.count, static_cast<Dtype>(output.dtype)};
+}
+
+/// Everything that can be said before an output is touched.
+int check_outputs(FrameReader& frame, std::span<const gradwire_output> outputs) noexcept {
+  if (frame.status() != Status::ok) return report(frame.status());
+  if (frame.segment_count() != outputs.size()) return report(Status::count_mismatch);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const gradwire_output& output = outputs[i];
+    const std::string_view fault = fault_of(output.data, output.count, output.dtype);
+    if (!fault.empty()) return refuse(fault);
+    if (frame.segment(i).count != output.count) return report(Status::count_mismatch);
+  }
+  return kOk;
+}
+
+int decode_all(const void* frame, std::size_t bytes, std::span<const gradwire_output> outputs,
+               Into into) noexcept {
+  if (frame == nullptr) return refuse(kNoFrame);
+  FrameReader reader(bytes_of(frame, bytes));
+  const int code = check_outputs(reader, outputs);
+  if (code != kOk) return code;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const TensorView out = view_of(outputs[i]);
+    const Status status = into == Into::add ? reader.decode_add(i, out) : reader.decode(i, out);
+    if (status != Status::ok) return report(status);
+  }
+  return kOk;
+}
+
+int decode_segments(const void* frame, std::size_t bytes, const gradwire_output* outputs,
+                    std::size_t output_count, Into into) noexcept {
+  if (outputs == nullptr && output_count != 0) return refuse("outputs is null");
+  return decode_all(frame, bytes, {outputs, output_count}, into);
+}
+
+// -------------------------------------------------------------------------------------------------
+// Inspecting
+
+gradwire_segment_info info_of(const SegmentView& segment) {
+  gradwire_segment_info info{};
+  const std::string spec = segment.codec.spec();
+  spec.copy(info.spec, sizeof(info.spec) - 1);
+  info.dtype = static_cast<int>(segment.dtype);
+  info.count = segment.count;
+  info.payload_bytes = segment.payload.size();
+  return info;
+}
+
+const char* at(const std::vector<std::string>& texts, std::size_t index) noexcept {
+  return index < texts.size() ? texts[index].c_str() : nullptr;
+}
+
+const std::vector<std::string>& isa_names() {
+  static const std::vector<std::string> names = available_isas();
+  return names;
+}
+
+}  // namespace
+}  // namespace gradwire
+
+using namespace gradwire;  // NOLINT: the functions below are the file's subject
+
+const char* gradwire_last_error(void) { return last_error.data(); }
+
+const char* gradwire_version(void) { return GRADWIRE_VERSION; }
+
+// Codecs
+
+int gradwire_codec_create(const char* spec, gradwire_codec** codec) {
+  return guarded([&] {
+    if (spec == nullptr) return refuse("spec is null; pass a text such as \"uniform:bits=4\"");
+    if (codec == nullptr) return refuse("codec is null; it receives the new codec");
+    *codec = new gradwire_codec(Codec::parse(spec));
+    return kOk;
+  });
+}
+
+int gradwire_codec_fit(const gradwire_codec* codec, const void* data, size_t count, int dtype,
+                       gradwire_codec** fitted) {
+  return guarded([&] {
+    if (codec == nullptr) return refuse(kNoCodec);
+    if (fitted == nullptr) return refuse("fitted is null; it receives the new codec");
+    const std::string_view fault = fault_of(data, count, dtype);
+    if (!fault.empty()) return refuse(fault);
+    *fitted = new gradwire_codec(codec->codec.fit({data, count, static_cast<Dtype>(dtype)}));
+    return kOk;
+  });
+}
+
+void gradwire_codec_destroy(gradwire_codec* codec) { delete codec; }
+
+const char* gradwire_codec_spec(const gradwire_codec* codec) {
+  return codec == nullptr ? "" : codec->spec.c_str();
+}
+
+const char* gradwire_codec_list(size_t index) {
+  const char* spec = nullptr;
+  guarded([&] {
+    static const std::vector<std::string> specs = list_codecs();
+    spec = at(specs, index);
+  });
+  return spec;
+}
+
+uint32_t gradwire_codec_traits(const gradwire_codec* codec) {
+  if (codec == nullptr) return 0;
+  const Traits traits = codec->codec.traits();
+  uint32_t sum = 0;
+  if (traits.lossless) sum |= GRADWIRE_LOSSLESS;
+  if (traits.unbiased) sum |= GRADWIRE_UNBIASED;
+  if (traits.fixed_size) sum |= GRADWIRE_FIXED_SIZE;
+  if (traits.keeps_zeros) sum |= GRADWIRE_KEEPS_ZEROS;
+  return sum;
+}
+
+size_t gradwire_codec_max_frame_bytes(const gradwire_codec* codec, size_t count) {
+  if (codec == nullptr) return 0;
+  return count > kMaxCount ? SIZE_MAX : max_frame_bytes(codec->codec, count);
+}
+
+// Frames of one tensor
+
+int gradwire_frame_encode(const gradwire_codec* codec, const void* data, size_t count, int dtype,
+                          const gradwire_random_key* random, uint64_t first_element, void* frame,
+                          size_t capacity, size_t* written) {
+  if (random == nullptr) return refuse(kNoRandom);
+  const gradwire_segment segment = {codec, data, count, dtype, *random, first_element};
+  const std::string_view fault = fault_of(segment);
+  if (!fault.empty()) return refuse(fault);
+  const Segment converted = segment_of(segment);
+  return encode({&converted, 1}, frame, capacity, written);
+}
+
+int gradwire_frame_decode(const void* frame, size_t bytes, void* out, size_t count, int dtype) {
+  const gradwire_output output = {out, count, dtype};
+  return decode_all(frame, bytes, {&output, 1}, Into::assign);
+}
+
+int gradwire_frame_decode_add(const void* frame, size_t bytes, void* out, size_t count, int dtype) {
+  const gradwire_output output = {out, count, dtype};
+  return decode_all(frame, bytes, {&output, 1}, Into::add);
+}
+
+// Frames of any number of tensors
+
+size_t gradwire_segments_max_frame_bytes(const gradwire_segment* segments, size_t segment_count) {
+  if (segments == nullptr) segment_count = 0;
+  size_t bytes = max_frame_bytes(std::span<const Segment>{});
+  for (size_t i = 0; i < segment_count; ++i) {
+    const size_t more = gradwire_codec_max_frame_bytes(segments[i].codec, segments[i].count);
+    if (more > SIZE_MAX - bytes) return SIZE_MAX;
+    bytes += more;
+  }
+  return bytes;
+}
+
+int gradwire_segments_encode(const gradwire_segment* segments, size_t segment_count, void* frame,
+                             size_t capacity, size_t* written) {
+  return guarded([&] {
+    if (segments == nullptr && segment_count != 0) return refuse("segments is null");
+    return encode_all({segments, segment_count}, frame, capacity, written);
+  });
+}
+
+int gradwire_segments_decode(const void* frame, size_t bytes, const gradwire_output* outputs,
+                             size_t output_count) {
+  return decode_segments(frame, bytes, outputs, output_count, Into::assign);
+}
+
+int gradwire_segments_decode_add(const void* frame, size_t bytes, const gradwire_output* outputs,
+                                 size_t output_count) {
+  return decode_segments(frame, bytes, outputs, output_count, Into::add);
+}
+
+// What a frame holds
+
+int gradwire_frame_inspect(const void* frame, size_t bytes, gradwire_segment_info* segments,
+                           size_t capacity, size_t* segment_count, size_t* frame_bytes) {
+  return guarded([&] {
+    if (frame == nullptr) return refuse(kNoFrame);
+    if (segments == nullptr && capacity != 0) return refuse("segments is null");
+    if (segment_count == nullptr) return refuse("segment_count is null");
+    FrameReader reader(bytes_of(frame, bytes));
+    if (reader.status() != Status::ok) return report(reader.status());
+    const size_t shown = std::min(capacity, reader.segment_count());
+    for (size_t i = 0; i < shown; ++i) segments[i] = info_of(reader.segment(i));
+    *segment_count = reader.segment_count();
+    if (frame_bytes != nullptr) *frame_bytes = reader.size();
+    return kOk;
+  });
+}
+
+// The CPU and the environment
+
+const char* gradwire_isa_list(size_t index) {
+  const char* name = nullptr;
+  guarded([&] { name = at(isa_names(), index); });
+  return name;
+}
+
+const char* gradwire_isa_current(void) {
+  const char* name = nullptr;
+  guarded([&] {
+    const std::vector<std::string>& names = isa_names();
+    name = at(names, std::find(names.begin(), names.end(), current_isa()) - names.begin());
+  });
+  return name;
+}
+
+int gradwire_isa_use(const char* name) {
+  return guarded([&] {
+    if (name == nullptr) return refuse("name is null; gradwire_isa_list gives the names");
+    use_isa(name);
+    return kOk;
+  });
+}
+
+int gradwire_configure_from_environment(void) {
+  return guarded([] { configure_from_environment(); });
+}

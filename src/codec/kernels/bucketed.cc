@@ -1,0 +1,609 @@
+#include "codec/kernels/bucketed.h"
+
+#include <algorithm>
+#include <bit>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+#include "base/bytes.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/kernels/bucketed.cc"
+#include <hwy/foreach_target.h>
+
+#include "codec/kernels/bitpack-inl.h"
+#include "codec/kernels/vector-inl.h"
+
+#ifndef GRADWIRE_BUCKETED_ONCE
+#define GRADWIRE_BUCKETED_ONCE
+namespace gradwire::kernels {
+
+/// A bucket ready for its kernels. `prescale` is a power of two that brings extreme numbers into the
+/// range where products and reciprocals neither overflow nor vanish; it is 1 for all others.
+struct Bucket {
+  float low;     // uniform: minimum
+  float scale;   // uniform: unit; exponential: norm; sign: mean. NaN: the bucket is not finite
+  float factor;  // what numbers are multiplied with to get levels; 0 when all are equal
+  float prescale;
+};
+
+struct Range {
+  float low;
+  float high;
+  bool finite;
+};
+
+inline constexpr float kTooSmall = 0x1p-100f;
+inline constexpr float kTooLarge = 0x1p+120f;
+
+inline float prescale_for(float magnitude) {
+  if (magnitude < kTooSmall) return 0x1p+90f;
+  return magnitude > kTooLarge ? 0x1p-4f : 1.0f;
+}
+
+/// The next bf16 that is not below x, or x itself as a float; x is not negative.
+inline float round_meta_up(float x, Meta meta) {
+  if (meta == Meta::fp32) return x;
+  const std::uint32_t bits = (std::bit_cast<std::uint32_t>(x) + 0xffff) & 0xffff0000u;
+  return std::bit_cast<float>(std::min(bits, 0x7f7f0000u));
+}
+
+/// The last bf16 that is not above x, or x itself as a float.
+inline float round_meta_down(float x, Meta meta) {
+  if (meta == Meta::fp32) return x;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t away = (bits & 0x80000000u) != 0 ? 0xffff : 0;
+  return std::bit_cast<float>(std::min((bits + away) & 0xffff0000u, 0xff7f0000u));
+}
+
+inline Bucket not_finite() { return {NAN, NAN, 0, 1}; }
+
+inline Bucket uniform_bucket(const Range& range, int levels, Meta meta) {
+  if (!range.finite) return not_finite();
+  const float low = round_meta_down(range.low + 0.0f, meta);  // + 0 makes -0 into 0
+  const float top = static_cast<float>(levels);
+  float unit = (range.high - low) / top;
+  if (unit > FLT_MAX) unit = std::min(range.high / top - low / top, FLT_MAX);  // the width overflowed
+  unit = round_meta_up(std::max(unit, 0.0f), meta);
+  const float reach = std::max(std::fabs(low), std::fabs(range.high));
+  const float prescale = prescale_for(unit < kTooSmall ? unit : std::max(unit, reach));
+  return {low, unit, unit > 0 ? 65536.0f / (unit * prescale) : 0.0f, prescale};
+}
+
+inline Bucket magnitude_bucket(float magnitude, Meta meta) {
+  const float scale = round_meta_up(magnitude, meta);
+  const float prescale = prescale_for(scale);
+  return {0, scale, scale > 0 ? 1.0f / (scale * prescale) : 0.0f, prescale};
+}
+
+inline void store_meta(std::byte*& to, float value, Meta meta) {
+  if (meta == Meta::fp32) {
+    store(to, value);
+    to += 4;
+  } else {
+    const bool nan = std::isnan(value);
+    store(to, nan ? std::uint16_t{0x7fc0}
+                  : static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
+    to += 2;
+  }
+}
+
+inline float load_meta(const std::byte*& from, Meta meta) {
+  if (meta == Meta::fp32) {
+    from += 4;
+    return load<float>(from - 4);
+  }
+  from += 2;
+  return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(from - 2)} << 16);
+}
+
+inline constexpr std::size_t kTile = 2048;  // numbers in flight: codes and scratch stay in the first cache
+static_assert(kTile % kGroupElements == 0);
+inline constexpr std::size_t kMaxTileBuckets = kTile / 16;
+
+}  // namespace gradwire::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::HWY_NAMESPACE {
+using kernels::Bucket;
+using kernels::Bucketed;
+using kernels::kMaxTileBuckets;
+using kernels::kTile;
+using kernels::Range;
+using kernels::Scheme;
+
+// ---------------------------------------------------------------------------------------------
+// Measuring a bucket
+
+/// The range of numbers that arrive in pieces. Four accumulators hide the latency of each operation.
+struct RangeFinder {
+  VF low[4], high[4];
+  VF sum[4];  // not finite as soon as such a number passes; large ones overflow it, too
+  bool finite = true;
+
+  // Written out because an implicit constructor would not get the target's instructions.
+  HWY_INLINE RangeFinder() {
+    for (int k = 0; k < 4; ++k) {
+      low[k] = hn::Set(F32(), INFINITY);
+      high[k] = hn::Set(F32(), -INFINITY);
+      sum[k] = hn::Zero(F32());
+    }
+  }
+  HWY_INLINE void take_vector(VF x, int k) {
+    low[k] = hn::Min(low[k], x);
+    high[k] = hn::Max(high[k], x);
+    sum[k] = hn::Add(sum[k], x);
+  }
+  HWY_INLINE void take(const float* x, size_t n) {
+    size_t i = 0;
+    for (; i + 4 * kLanes <= n; i += 4 * kLanes) take_four(x + i);
+    for (; i + kLanes <= n; i += kLanes) take_vector(hn::LoadU(F32(), x + i), 0);
+    if (i < n) take_rest(x + i, n - i);
+    if (HWY_UNLIKELY(!hn::AllTrue(F32(), hn::IsFinite(total())))) recheck(x, n);
+  }
+  HWY_INLINE void take_four(const float* x) {
+    prefetch(x);
+    prefetch(x + 2 * kLanes);
+    take_vector(hn::LoadU(F32(), x), 0);
+    take_vector(hn::LoadU(F32(), x + kLanes), 1);
+    take_vector(hn::LoadU(F32(), x + 2 * kLanes), 2);
+    take_vector(hn::LoadU(F32(), x + 3 * kLanes), 3);
+  }
+  HWY_INLINE VF total() const { return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])); }
+  HWY_INLINE void take_rest(const float* x, size_t n) {
+    HWY_ALIGN float padded[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) padded[i] = x[i < n ? i : 0];
+    take_vector(hn::Load(F32(), padded), 1);
+  }
+  HWY_NOINLINE void recheck(const float* x, size_t n) {
+    for (int k = 0; k < 4; ++k) sum[k] = hn::Zero(F32());
+    for (size_t i = 0; i < n; ++i) finite = finite && std::isfinite(x[i]);
+  }
+  HWY_INLINE Range range() const {
+    const VF lowest = hn::Min(hn::Min(low[0], low[1]), hn::Min(low[2], low[3]));
+    const VF highest = hn::Max(hn::Max(high[0], high[1]), hn::Max(high[2], high[3]));
+    return {hn::GetLane(hn::MinOfLanes(F32(), lowest)), hn::GetLane(hn::MaxOfLanes(F32(), highest)),
+            finite};
+  }
+};
+
+/// The sum of |x| in an order that no vector width changes: 8 lanes per 2048 numbers, then in double.
+struct MagnitudeSum {
+  double total = 0;
+
+  HWY_INLINE void take(const float* x, size_t n) {
+    HWY_ALIGN float lanes[8] = {};
+    constexpr size_t kParts = 8 / kLanes;
+    VF sums[kParts];
+    for (size_t p = 0; p < kParts; ++p) sums[p] = hn::Zero(F32());
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+      for (size_t p = 0; p < kParts; ++p) {
+        sums[p] = hn::Add(sums[p], hn::Abs(hn::LoadU(F32(), x + i + p * kLanes)));
+      }
+    }
+    for (size_t p = 0; p < kParts; ++p) hn::Store(sums[p], F32(), lanes + p * kLanes);
+    for (size_t lane = 0; i < n; ++i, ++lane) lanes[lane] += std::fabs(x[i]);
+    double sum = 0;
+    for (const float lane : lanes) sum += lane;
+    if (!(sum <= FLT_MAX)) {  // overflowed, or not finite at all
+      sum = 0;
+      for (size_t j = 0; j < n; ++j) sum += std::fabs(static_cast<double>(x[j]));
+    }
+    total += sum;
+  }
+};
+
+template <class Taker>
+HWY_INLINE void take_all(ConstTensorView x, size_t first, size_t n, Taker& taker) {
+  if (x.dtype == Dtype::f32 && n <= kTile) return taker.take(static_cast<const float*>(x.data) + first, n);
+  HWY_ALIGN float scratch[kTile];
+  for (size_t i = 0; i < n; i += kTile) {
+    const size_t part = HWY_MIN(kTile, n - i);
+    taker.take(as_floats(x, first + i, part, scratch), part);
+  }
+}
+
+HWY_INLINE Bucket measure(const Bucketed& how, ConstTensorView x, size_t first, size_t n) {
+  if (how.scheme == Scheme::sign) {
+    MagnitudeSum sum;
+    take_all(x, first, n, sum);
+    if (!std::isfinite(sum.total)) return kernels::not_finite();
+    return kernels::magnitude_bucket(static_cast<float>(sum.total / static_cast<double>(n)), how.meta);
+  }
+  RangeFinder finder;
+  take_all(x, first, n, finder);
+  const Range range = finder.range();
+  if (how.scheme == Scheme::uniform) {
+    return kernels::uniform_bucket(range, (1 << how.bits) - 1, how.meta);
+  }
+  if (!range.finite) return kernels::not_finite();
+  return kernels::magnitude_bucket(std::max(std::fabs(range.low), std::fabs(range.high)), how.meta);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Numbers to codes. A quantizer maps a vector of numbers and one of random bits (0..65535) to codes.
+
+struct UniformQuantizer {
+  VF low, factor;
+  VI top;
+
+  UniformQuantizer(const Bucket& bucket, int bits)
+      : low(hn::Set(F32(), bucket.low * bucket.prescale)),
+        factor(hn::Set(F32(), bucket.factor)),
+        top(hn::Set(I32(), (1 << bits) - 1)) {}
+
+  HWY_INLINE VI operator()(VF x, VI random) const {
+    const VI fixed = nearest_int(hn::Mul(hn::Sub(x, low), factor));  // in 65536ths of a unit
+    return hn::Min(hn::ShiftRight<16>(hn::Add(fixed, random)), top);
+  }
+};
+
+struct ExponentialQuantizer {
+  VF factor, smallest, small_factor;
+  VI bias;
+  int sign_shift;
+
+  ExponentialQuantizer(const Bucket& bucket, int bits)
+      : factor(hn::Set(F32(), bucket.factor)),
+        smallest(hn::Set(F32(), std::ldexp(1.0f, 2 - (1 << (bits - 1))))),
+        small_factor(hn::Set(F32(), std::ldexp(1.0f, (1 << (bits - 1)) - 2))),
+        bias(hn::Set(I32(), 127 - ((1 << (bits - 1)) - 1))),
+        sign_shift(bits - 1) {}
+
+  HWY_INLINE VI operator()(VF x, VI random) const {
+    const VF t = hn::Min(hn::Mul(hn::Abs(x), factor), hn::Set(F32(), 1.0f));
+    // Between two powers of two a float's bits are linear in its value: adding random bits below the
+    // exponent rounds to either with the right odds.
+    const VI carried = hn::Add(hn::BitCast(I32(), t), hn::ShiftLeft<7>(random));
+    const VI level = hn::Sub(hn::ShiftRight<23>(carried), bias);
+    const VF below = hn::Mul(hn::Mul(hn::Min(t, smallest), small_factor), hn::Set(F32(), 65536.0f));
+    const VI zero_or_one = hn::ShiftRight<16>(hn::Add(nearest_int(below), random));
+    const VI magnitude = hn::IfThenElse(hn::RebindMask(I32(), hn::Lt(t, smallest)), zero_or_one, level);
+    const VU sign = hn::ShiftRight<31>(hn::BitCast(U32(), x));
+    return hn::Or(magnitude, hn::BitCast(I32(), hn::ShiftLeftSame(sign, sign_shift)));
+  }
+};
+
+struct SignQuantizer {
+  SignQuantizer(const Bucket&, int) {}
+  HWY_INLINE VI operator()(VF x, VI) const {
+    return hn::BitCast(I32(), hn::ShiftRight<31>(hn::BitCast(U32(), x)));
+  }
+};
+
+/// Codes for n numbers of one bucket, `element` being the first one's place in its tensor. Writes up to
+/// kLanes codes more.
+template <bool kRandom, class Quantizer>
+HWY_INLINE void quantize(const Quantizer& quantizer, const float* x, size_t n, uint64_t element,
+                         StreamKey key, uint8_t* codes) {
+  const VI half = hn::Set(I32(), 0x8000);
+  size_t i = 0;
+  if (element % kGroup == 0) {
+    uint32_t group = static_cast<uint32_t>(element / kGroup);
+    for (; i + kGroup <= n; i += kGroup, ++group) {
+      VI random[kGroupVectors];
+      VI code[kGroupVectors];
+      if constexpr (kRandom) draw_group(key, group, random);
+      for (size_t v = 0; v < kGroupVectors; ++v) {
+        code[v] = quantizer(hn::LoadU(F32(), x + i + v * kLanes), kRandom ? random[v] : half);
+      }
+      for (size_t v = 0; v < kGroupVectors; v += 4) {
+        store_bytes(code[v], code[v + 1], code[v + 2], code[v + 3], codes + i + v * kLanes);
+      }
+    }
+  }
+  for (; i < n; i += kLanes) {
+    const VF part = i + kLanes <= n ? hn::LoadU(F32(), x + i) : load_few(x + i, n - i);
+    const VI random = kRandom ? draw_vector(key, element + i) : half;
+    const VI code = quantizer(part, random);
+    hn::StoreU(hn::DemoteTo(U8(), code), U8(), codes + i);
+  }
+}
+
+template <class Quantizer>
+HWY_INLINE void quantize_bucket(const Bucketed& how, const Bucket& bucket, const float* x, size_t n,
+                                uint64_t element, StreamKey key, uint8_t* codes) {
+  HWY_ALIGN float scaled[kTile];
+  if (HWY_UNLIKELY(std::isnan(bucket.scale))) {
+    std::memset(codes, 0, n);
+    return;
+  }
+  if (HWY_UNLIKELY(bucket.prescale != 1)) {
+    const float floor = how.scheme == Scheme::uniform ? bucket.low * bucket.prescale : -INFINITY;
+    for (size_t i = 0; i < n; ++i) scaled[i] = std::max(x[i] * bucket.prescale, floor);
+    x = scaled;
+  }
+  const Quantizer quantizer(bucket, how.bits);
+  if (how.rounding == Rounding::stochastic) {
+    quantize<true>(quantizer, x, n, element, key, codes);
+  } else {
+    quantize<false>(quantizer, x, n, element, key, codes);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// A tile of uniform buckets at once: where buckets do not straddle tiles and nothing is extreme, which is
+// nearly always. Gives what `measure` gives, in fewer instructions.
+
+/// The ranges of `count` buckets of `bucket` numbers, a multiple of 4 * kLanes. False when a number may
+/// not be finite.
+HWY_INLINE bool tile_ranges(const float* x, size_t count, size_t bucket, float* lows, float* highs) {
+  VF sum = hn::Zero(F32());
+  for (size_t k = 0; k < count; ++k, x += bucket) {
+    RangeFinder finder;
+    for (size_t i = 0; i < bucket; i += 4 * kLanes) finder.take_four(x + i);
+    const Range range = finder.range();
+    lows[k] = range.low;
+    highs[k] = range.high;
+    sum = hn::Add(sum, finder.total());
+  }
+  return hn::AllTrue(F32(), hn::IsFinite(sum));
+}
+
+/// kLanes times `uniform_bucket`. False when one of them needs a prescale.
+HWY_INLINE bool tile_buckets(const float* lows, const float* highs, int levels, Meta meta, float* low_out,
+                             float* unit_out, float* factor_out) {
+  const U32 du;
+  VF low = hn::Add(hn::LoadU(F32(), lows), hn::Zero(F32()));
+  const VF high = hn::LoadU(F32(), highs);
+  if (meta == Meta::bf16) {
+    const VU bits = hn::BitCast(du, low);
+    const VU negative = hn::BitCast(du, hn::BroadcastSignBit(hn::BitCast(I32(), bits)));
+    const VU down = hn::Add(bits, hn::And(negative, hn::Set(du, 0xffff)));
+    low = hn::BitCast(F32(), hn::And(down, hn::Set(du, 0xffff0000u)));
+  }
+  VF unit = hn::Max(hn::Div(hn::Sub(high, low), hn::Set(F32(), static_cast<float>(levels))), hn::Zero(F32()));
+  if (meta == Meta::bf16) {
+    const VU up = hn::Add(hn::BitCast(du, unit), hn::Set(du, 0xffff));
+    unit = hn::BitCast(F32(), hn::And(up, hn::Set(du, 0xffff0000u)));
+  }
+  hn::StoreU(low, F32(), low_out);
+  hn::StoreU(unit, F32(), unit_out);
+  hn::StoreU(hn::Div(hn::Set(F32(), 65536.0f), unit), F32(), factor_out);
+  const VF reach = hn::Max(hn::Max(hn::Abs(low), hn::Abs(high)), unit);
+  const auto small = hn::Lt(unit, hn::Set(F32(), kernels::kTooSmall));
+  const auto large = hn::Gt(reach, hn::Set(F32(), kernels::kTooLarge));
+  return hn::AllFalse(F32(), hn::Or(small, large));
+}
+
+/// Fills `buckets` with the buckets of one whole tile, or returns false and leaves that to `measure`.
+HWY_INLINE bool measure_tile(const Bucketed& how, const float* x, Bucket* buckets) {
+  const size_t count = kTile / how.bucket;
+  HWY_ALIGN float lows[kMaxTileBuckets], highs[kMaxTileBuckets];
+  HWY_ALIGN float units[kMaxTileBuckets], factors[kMaxTileBuckets];
+  if (!tile_ranges(x, count, how.bucket, lows, highs)) return false;
+  for (size_t k = count; k % kLanes != 0; ++k) {  // unused lanes repeat the first bucket
+    lows[k] = lows[0];
+    highs[k] = highs[0];
+  }
+  for (size_t k = 0; k < count; k += kLanes) {
+    if (!tile_buckets(lows + k, highs + k, (1 << how.bits) - 1, how.meta, lows + k, units + k, factors + k)) {
+      return false;
+    }
+  }
+  for (size_t k = 0; k < count; ++k) buckets[k] = {lows[k], units[k], factors[k], 1.0f};
+  return true;
+}
+
+HWY_INLINE bool measurable_by_tile(const Bucketed& how) {
+  return how.scheme == Scheme::uniform && kTile % how.bucket == 0 && how.bucket % (4 * kLanes) == 0;
+}
+
+// ---------------------------------------------------------------------------------------------
+
+HWY_INLINE void store_bucket(const Bucketed& how, const Bucket& bucket, std::byte*& meta) {
+  kernels::store_meta(meta, bucket.scale, how.meta);
+  if (how.scheme == Scheme::uniform) kernels::store_meta(meta, bucket.low, how.meta);
+}
+
+template <class Quantizer>
+void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& options, std::byte* out) {
+  const uint64_t folded_key = fold(options.random);
+  std::byte* meta = out;
+  uint8_t* packed = reinterpret_cast<uint8_t*>(out) + how.meta_bytes(x.count);
+  HWY_ALIGN float scratch[kTile];
+  HWY_ALIGN uint8_t codes[kTile + kPackSlack];
+  Bucket buckets[kTile + 1];
+  size_t bucket_end = 0;  // of the last bucket measured
+  for (size_t tile = 0, tile_end; tile < x.count; tile = tile_end) {
+    const uint64_t element = options.first_element + tile;
+    const uint64_t region_left = kRegionElements - element % kRegionElements;
+    tile_end = tile + HWY_MIN(HWY_MIN(kTile, x.count - tile), region_left);
+    const float* numbers = as_floats(x, tile, tile_end - tile, scratch);
+    size_t measured = bucket_end > tile ? 1 : 0;  // buckets[0] then reaches in from the tile before
+    const size_t first_end = measured ? bucket_end : HWY_MIN(tile + how.bucket, x.count);
+    if (measurable_by_tile(how) && tile + kTile == tile_end && measure_tile(how, numbers, buckets)) {
+      measured = kTile / how.bucket;
+      bucket_end = tile_end;
+      for (size_t k = 0; k < measured; ++k) store_bucket(how, buckets[k], meta);
+    }
+    while (bucket_end < tile_end) {
+      const size_t begin = bucket_end;
+      bucket_end = HWY_MIN(begin + how.bucket, x.count);
+      buckets[measured] = measure(how, x, begin, bucket_end - begin);
+      store_bucket(how, buckets[measured++], meta);
+    }
+    const StreamKey key = stream_key(folded_key, element);
+    size_t at = tile;
+    for (size_t k = 0, end = first_end; k < measured; ++k, end += how.bucket) {
+      end = HWY_MIN(end, tile_end);
+      quantize_bucket<Quantizer>(how, buckets[k], numbers + (at - tile), end - at, element + (at - tile),
+                                 key, codes + (at - tile));
+      at = end;
+    }
+    buckets[0] = buckets[measured - 1];
+    std::memset(codes + (tile_end - tile), 0, kPackSlack);
+    pack(codes, tile_end - tile, how.bits, packed);
+    packed += (tile_end - tile) / 8 * how.bits;
+  }
+}
+
+void bucketed_encode(const Bucketed& how, ConstTensorView x, const EncodeOptions& options, std::byte* out) {
+  switch (how.scheme) {
+    case Scheme::uniform:
+      return encode_with<UniformQuantizer>(how, x, options, out);
+    case Scheme::exponential:
+      return encode_with<ExponentialQuantizer>(how, x, options, out);
+    case Scheme::sign:
+      return encode_with<SignQuantizer>(how, x, options, out);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Codes to numbers
+
+struct UniformDequantizer {
+  VF low, unit;
+  UniformDequantizer(const Bucket& bucket, int)
+      : low(hn::Set(F32(), bucket.low)), unit(hn::Set(F32(), bucket.scale)) {}
+  HWY_INLINE VF operator()(VI code) const {
+    return hn::Add(low, hn::Mul(unit, hn::ConvertTo(F32(), code)));
+  }
+};
+
+struct ExponentialDequantizer {
+  VF norm;
+  VI level_mask, bias;
+  int sign_shift;
+  ExponentialDequantizer(const Bucket& bucket, int bits)
+      : norm(hn::Set(F32(), bucket.scale)),
+        level_mask(hn::Set(I32(), (1 << (bits - 1)) - 1)),
+        bias(hn::Set(I32(), 127 - ((1 << (bits - 1)) - 1))),
+        sign_shift(32 - bits) {}
+  HWY_INLINE VF operator()(VI code) const {
+    const VI level = hn::And(code, level_mask);
+    const VF power = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(level, bias)));
+    const auto some = hn::RebindMask(F32(), hn::Gt(level, hn::Zero(I32())));
+    const VF magnitude = hn::Mul(norm, hn::IfThenElseZero(some, power));
+    const VI sign = hn::And(hn::ShiftLeftSame(code, sign_shift), hn::Set(I32(), INT32_MIN));
+    return hn::Xor(magnitude, hn::BitCast(F32(), sign));
+  }
+};
+
+struct SignDequantizer {
+  VF mean;
+  SignDequantizer(const Bucket& bucket, int) : mean(hn::Set(F32(), bucket.scale)) {}
+  HWY_INLINE VF operator()(VI code) const {
+    return hn::Xor(mean, hn::BitCast(F32(), hn::ShiftLeft<31>(code)));
+  }
+};
+
+template <bool kAdd, class Dequantizer>
+HWY_INLINE void dequantize(const Dequantizer& dequantizer, const uint8_t* codes, size_t n, float* out) {
+  size_t i = 0;
+  for (; i + kGroup <= n; i += kGroup) {
+    prefetch(out + i);
+    prefetch(out + i + kGroup / 2);
+    for (size_t v = 0; v < kGroup; v += kLanes) {
+      VF x = dequantizer(load_bytes(codes + i + v));
+      if constexpr (kAdd) x = hn::Add(hn::LoadU(F32(), out + i + v), x);
+      hn::StoreU(x, F32(), out + i + v);
+    }
+  }
+  for (; i + kLanes <= n; i += kLanes) {
+    VF x = dequantizer(load_bytes(codes + i));
+    if constexpr (kAdd) x = hn::Add(hn::LoadU(F32(), out + i), x);
+    hn::StoreU(x, F32(), out + i);
+  }
+  if (i == n) return;
+  HWY_ALIGN float few[kLanes];
+  hn::Store(dequantizer(load_bytes(codes + i)), F32(), few);
+  for (size_t j = 0; i < n; ++i, ++j) out[i] = kAdd ? out[i] + few[j] : few[j];
+}
+
+/// A uniform bucket whose top level overflows a float: values are clamped to the largest one.
+HWY_NOINLINE void dequantize_huge(const Bucket& bucket, const uint8_t* codes, size_t n, float* out,
+                                  bool add) {
+  for (size_t i = 0; i < n; ++i) {
+    const double exact = bucket.low + static_cast<double>(bucket.scale) * codes[i];
+    const float x = static_cast<float>(std::clamp<double>(exact, -FLT_MAX, FLT_MAX));
+    out[i] = add ? out[i] + x : x;
+  }
+}
+
+HWY_INLINE bool overflows(const Bucketed& how, const Bucket& bucket) {
+  if (how.scheme != Scheme::uniform) return false;
+  const float reach = bucket.scale * static_cast<float>((1 << how.bits) - 1);
+  return std::isfinite(bucket.scale) && std::isfinite(bucket.low) && !std::isfinite(bucket.low + reach);
+}
+
+template <class Dequantizer>
+void decode_with(const Bucketed& how, std::span<const std::byte> payload, TensorView out, bool add) {
+  const std::byte* meta = payload.data();
+  const uint8_t* packed = reinterpret_cast<const uint8_t*>(payload.data()) + how.meta_bytes(out.count);
+  const uint8_t* const end = reinterpret_cast<const uint8_t*>(payload.data()) + payload.size();
+  HWY_ALIGN float scratch[kTile];
+  HWY_ALIGN uint8_t codes[kTile + kPackSlack];
+  HWY_ALIGN uint8_t last[kTile + kPackSlack];  // the end of the payload, with room behind it
+  Bucket bucket{};
+  size_t bucket_end = 0;
+  for (size_t tile = 0; tile < out.count; tile += kTile) {
+    const size_t n = HWY_MIN(kTile, out.count - tile);
+    const size_t packed_bytes = (n * how.bits + 7) / 8;
+    const uint8_t* from = packed;
+    if (static_cast<size_t>(end - packed) < packed_bytes + kPackSlack) {
+      std::memset(last + packed_bytes, 0, kPackSlack);
+      std::memcpy(last, packed, packed_bytes);
+      from = last;
+    }
+    unpack(from, n, how.bits, codes);
+    packed += packed_bytes;
+    float* const numbers = floats_for(out, tile, n, scratch, add);
+    for (size_t at = tile; at < tile + n;) {
+      if (at == bucket_end) {
+        bucket_end = HWY_MIN(at + how.bucket, out.count);
+        bucket.scale = kernels::load_meta(meta, how.meta);
+        if (how.scheme == Scheme::uniform) bucket.low = kernels::load_meta(meta, how.meta);
+      }
+      const size_t part = HWY_MIN(bucket_end, tile + n) - at;
+      const uint8_t* part_codes = codes + (at - tile);
+      float* part_out = numbers + (at - tile);
+      if (HWY_UNLIKELY(overflows(how, bucket))) {
+        dequantize_huge(bucket, part_codes, part, part_out, add);
+      } else if (add) {
+        dequantize<true>(Dequantizer(bucket, how.bits), part_codes, part, part_out);
+      } else {
+        dequantize<false>(Dequantizer(bucket, how.bits), part_codes, part, part_out);
+      }
+      at += part;
+    }
+    finish_floats(out, tile, n, numbers);
+  }
+}
+
+void bucketed_decode(const Bucketed& how, std::span<const std::byte> payload, TensorView out, bool add) {
+  switch (how.scheme) {
+    case Scheme::uniform:
+      return decode_with<UniformDequantizer>(how, payload, out, add);
+    case Scheme::exponential:
+      return decode_with<ExponentialDequantizer>(how, payload, out, add);
+    case Scheme::sign:
+      return decode_with<SignDequantizer>(how, payload, out, add);
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace gradwire::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradwire::kernels {
+
+HWY_EXPORT(bucketed_encode);
+HWY_EXPORT(bucketed_decode);
+
+void encode_bucketed(const Bucketed& how, ConstTensorView x, const EncodeOptions& options,
+                     std::byte* out) noexcept {
+  HWY_DYNAMIC_DISPATCH(bucketed_encode)(how, x, options, out);
+}
+
+void decode_bucketed(const Bucketed& how, std::span<const std::byte> payload, TensorView out,
+                     Into into) noexcept {
+  HWY_DYNAMIC_DISPATCH(bucketed_decode)(how, payload, out, into == Into::add);
+}
+
+}  // namespace gradwire::kernels
+#endif

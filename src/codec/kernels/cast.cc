@@ -1,0 +1,67 @@
+#include "codec/kernels/cast.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "codec/kernels/cast.cc"
+#include <hwy/foreach_target.h>
+
+#include "codec/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::HWY_NAMESPACE {
+
+template <Dtype kFrom, Dtype kTo, bool kAdd>
+void cast_as(const void* from, size_t n, void* to) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    VF x = load_vector<kFrom>(from, i);
+    if constexpr (kAdd) x = hn::Add(load_vector<kTo>(to, i), x);
+    store_vector<kTo>(x, to, i);
+  }
+  if (i == n) return;
+  HWY_ALIGN uint32_t few_from[kLanes] = {};
+  HWY_ALIGN uint32_t few_to[kLanes] = {};
+  const char* source = static_cast<const char*>(from) + i * size_of(kFrom);
+  char* target = static_cast<char*>(to) + i * size_of(kTo);
+  std::memcpy(few_from, source, (n - i) * size_of(kFrom));
+  std::memcpy(few_to, target, (n - i) * size_of(kTo));
+  cast_as<kFrom, kTo, kAdd>(few_from, kLanes, few_to);
+  std::memcpy(target, few_to, (n - i) * size_of(kTo));
+}
+
+template <Dtype kFrom, Dtype kTo>
+void cast_into(const void* from, size_t n, void* to, bool add) {
+  return add ? cast_as<kFrom, kTo, true>(from, n, to) : cast_as<kFrom, kTo, false>(from, n, to);
+}
+
+template <Dtype kFrom>
+void cast_from(const void* from, size_t n, TensorView to, bool add) {
+  if (to.dtype == Dtype::f32) return cast_into<kFrom, Dtype::f32>(from, n, to.data, add);
+  if (to.dtype == Dtype::f16) return cast_into<kFrom, Dtype::f16>(from, n, to.data, add);
+  return cast_into<kFrom, Dtype::bf16>(from, n, to.data, add);
+}
+
+void cast_any(ConstTensorView from, TensorView to, bool add) {
+  if (from.dtype == Dtype::f32) return cast_from<Dtype::f32>(from.data, from.count, to, add);
+  if (from.dtype == Dtype::f16) return cast_from<Dtype::f16>(from.data, from.count, to, add);
+  return cast_from<Dtype::bf16>(from.data, from.count, to, add);
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace gradwire::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gradwire::kernels {
+
+HWY_EXPORT(cast_any);
+
+void cast(ConstTensorView from, TensorView to, Into into) noexcept {
+  if (from.dtype == to.dtype && into == Into::assign) {
+    std::memcpy(to.data, from.data, from.count * size_of(from.dtype));
+    return;
+  }
+  HWY_DYNAMIC_DISPATCH(cast_any)(from, to, into == Into::add);
+}
+
+}  // namespace gradwire::kernels
+#endif

@@ -1,0 +1,283 @@
+// What all kernels share, compiled once per instruction set (no include guard but Highway's own toggle:
+// Highway includes the kernel files once per target).
+//
+// Vectors are at most eight floats wide, whatever the CPU has: groups of 32 elements then cover every
+// target, and sums run in the same order on all of them.
+#if defined(GRADWIRE_CODEC_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef GRADWIRE_CODEC_KERNELS_VECTOR_INL_H_
+#undef GRADWIRE_CODEC_KERNELS_VECTOR_INL_H_
+#else
+#define GRADWIRE_CODEC_KERNELS_VECTOR_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/random_stream.h"
+#include "gradwire/tensor.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gradwire::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::CappedTag<float, 8>;
+using I32 = hn::RebindToSigned<F32>;
+using U32 = hn::RebindToUnsigned<F32>;
+using U16 = hn::Rebind<uint16_t, F32>;  // as many lanes as F32
+using U8 = hn::Rebind<uint8_t, F32>;
+using Bytes = hn::Repartition<uint8_t, F32>;  // as many bytes as F32
+using VF = hn::Vec<F32>;
+using VI = hn::Vec<I32>;
+using VU = hn::Vec<U32>;
+
+inline constexpr size_t kLanes = hn::MaxLanes(F32());
+static_assert(kLanes == 4 || kLanes == 8);
+
+/// Elements that one step of most loops takes: one group of the random generator.
+inline constexpr size_t kGroup = kGroupElements;
+inline constexpr size_t kGroupVectors = kGroup / kLanes;
+
+/// Asks memory for what lies 2 KiB behind `at`, which is what arrives in time.
+HWY_INLINE void prefetch(const float* at) {
+  hwy::Prefetch(reinterpret_cast<const float*>(reinterpret_cast<uintptr_t>(at) + 2048));
+}
+
+// ---------------------------------------------------------------------------------------------
+// Half precision. Highway's own conversions round differently on targets without the instructions,
+// so those are written out here; results equal the hardware's bit for bit, NaN payloads included.
+
+#undef GRADWIRE_HARDWARE_F16
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+#define GRADWIRE_HARDWARE_F16 1
+#else
+#define GRADWIRE_HARDWARE_F16 0
+#endif
+
+HWY_INLINE VF from_f16(const uint16_t* from) {
+#if GRADWIRE_HARDWARE_F16
+  const hn::Rebind<hwy::float16_t, F32> df16;
+  return hn::PromoteTo(F32(), hn::LoadU(df16, reinterpret_cast<const hwy::float16_t*>(from)));
+#else
+  const U32 du;
+  const VU h = hn::PromoteTo(du, hn::LoadU(U16(), from));
+  const VU magnitude = hn::And(h, hn::Set(du, 0x7fff));
+  const VU sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(du, 0x8000)));
+  const VU rebias = hn::Set(du, 112u << 23);
+  VU bits = hn::Add(hn::ShiftLeft<13>(magnitude), rebias);
+  const auto special = hn::Gt(hn::BitCast(I32(), magnitude), hn::Set(I32(), 0x7bff));
+  const auto nan = hn::Gt(hn::BitCast(I32(), magnitude), hn::Set(I32(), 0x7c00));
+  bits = hn::Add(bits, hn::IfThenElseZero(hn::RebindMask(du, special), rebias));
+  bits = hn::Or(bits, hn::IfThenElseZero(hn::RebindMask(du, nan), hn::Set(du, 0x400000)));
+  const VF small = hn::Mul(hn::ConvertTo(F32(), hn::BitCast(I32(), magnitude)),
+                           hn::Set(F32(), 5.9604644775390625e-08f));  // 2^-24
+  const auto denormal = hn::Lt(hn::BitCast(I32(), magnitude), hn::Set(I32(), 0x400));
+  bits = hn::IfThenElse(hn::RebindMask(du, denormal), hn::BitCast(du, small), bits);
+  return hn::BitCast(F32(), hn::Or(bits, sign));
+#endif
+}
+
+HWY_INLINE void to_f16(VF x, uint16_t* to) {
+#if GRADWIRE_HARDWARE_F16
+  const hn::Rebind<hwy::float16_t, F32> df16;
+  hn::StoreU(hn::DemoteTo(df16, x), df16, reinterpret_cast<hwy::float16_t*>(to));
+#else
+  const U32 du;
+  const I32 di;
+  const VU bits = hn::BitCast(du, x);
+  const VU magnitude = hn::And(bits, hn::Set(du, 0x7fffffff));
+  const VU sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(du, 0x80000000)));
+  const VI m = hn::BitCast(di, magnitude);
+  const VU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1));
+  VU half = hn::ShiftRight<13>(
+      hn::Sub(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xfff))), hn::Set(du, 112u << 23)));
+  // Denormals: adding 0.5 shifts the mantissa to units of 2^-24 and rounds to nearest even.
+  const VF shifted = hn::Add(hn::BitCast(F32(), magnitude), hn::Set(F32(), 0.5f));
+  const VU denormal = hn::Sub(hn::BitCast(du, shifted), hn::Set(du, 0x3f000000));
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Lt(m, hn::Set(di, 0x38800000))), denormal, half);
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x477fefff))), hn::Set(du, 0x7c00),
+                        half);
+  const VU nan = hn::Or(hn::Set(du, 0x7e00), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ff)));
+  half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7f800000))), nan, half);
+  hn::StoreU(hn::TruncateTo(U16(), hn::Or(half, sign)), U16(), to);
+#endif
+}
+
+HWY_INLINE VF from_bf16(const uint16_t* from) {
+  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), hn::LoadU(U16(), from))));
+}
+
+/// The bf16 nearest to x, ties to even, in the low halves; NaN stays NaN.
+HWY_INLINE VU round_bf16(VF x) {
+  const U32 du;
+  const VU bits = hn::BitCast(du, x);
+  const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+  const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
+  const VU quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40));
+  const auto nan = hn::RebindMask(du, hn::Ne(x, x));
+  return hn::IfThenElse(nan, quiet, rounded);
+}
+
+HWY_INLINE void to_bf16(VF x, uint16_t* to) {
+  hn::StoreU(hn::TruncateTo(U16(), round_bf16(x)), U16(), to);
+}
+
+/// The n < kLanes numbers at `from`, zeros behind them. Reads nothing else.
+HWY_INLINE VF load_few(const float* from, size_t n) {
+  HWY_ALIGN float padded[kLanes] = {};
+  std::memcpy(padded, from, n * sizeof(float));
+  return hn::Load(F32(), padded);
+}
+
+template <Dtype kDtype>
+HWY_INLINE VF load_vector(const void* from, size_t index) {
+  if constexpr (kDtype == Dtype::f32) return hn::LoadU(F32(), static_cast<const float*>(from) + index);
+  if constexpr (kDtype == Dtype::f16) return from_f16(static_cast<const uint16_t*>(from) + index);
+  if constexpr (kDtype == Dtype::bf16) return from_bf16(static_cast<const uint16_t*>(from) + index);
+}
+
+template <Dtype kDtype>
+HWY_INLINE void store_vector(VF x, void* to, size_t index) {
+  if constexpr (kDtype == Dtype::f32) hn::StoreU(x, F32(), static_cast<float*>(to) + index);
+  if constexpr (kDtype == Dtype::f16) to_f16(x, static_cast<uint16_t*>(to) + index);
+  if constexpr (kDtype == Dtype::bf16) to_bf16(x, static_cast<uint16_t*>(to) + index);
+}
+
+template <Dtype kDtype>
+HWY_INLINE void widen_as(const void* from, size_t n, float* to) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(load_vector<kDtype>(from, i), F32(), to + i);
+  if (i == n) return;
+  HWY_ALIGN uint16_t few[kLanes] = {};
+  HWY_ALIGN float wide[kLanes];
+  std::memcpy(few, static_cast<const uint16_t*>(from) + i, (n - i) * 2);
+  hn::Store(load_vector<kDtype>(few, 0), F32(), wide);
+  std::memcpy(to + i, wide, (n - i) * sizeof(float));
+}
+
+template <Dtype kDtype>
+HWY_INLINE void narrow_as(const float* from, size_t n, void* to) {
+  size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_vector<kDtype>(hn::LoadU(F32(), from + i), to, i);
+  if (i == n) return;
+  HWY_ALIGN uint16_t few[kLanes];
+  store_vector<kDtype>(load_few(from + i, n - i), few, 0);
+  std::memcpy(static_cast<uint16_t*>(to) + i, few, (n - i) * 2);
+}
+
+/// The numbers `first`.. of x as floats: where they lie, or widened into `scratch`.
+HWY_INLINE const float* as_floats(ConstTensorView x, size_t first, size_t n, float* scratch) {
+  const ConstTensorView part = x.slice(first, n);
+  if (x.dtype == Dtype::f32) return static_cast<const float*>(part.data);
+  if (x.dtype == Dtype::f16) {
+    widen_as<Dtype::f16>(part.data, n, scratch);
+  } else {
+    widen_as<Dtype::bf16>(part.data, n, scratch);
+  }
+  return scratch;
+}
+
+/// Where to put floats so that `finish_floats` brings them to out[first..]: there, or in `scratch`, which
+/// is filled with what out holds when `keep` is set.
+HWY_INLINE float* floats_for(TensorView out, size_t first, size_t n, float* scratch, bool keep) {
+  if (out.dtype == Dtype::f32) return static_cast<float*>(out.data) + first;
+  if (keep) as_floats(out, first, n, scratch);
+  return scratch;
+}
+
+HWY_INLINE void finish_floats(TensorView out, size_t first, size_t n, const float* floats) {
+  const TensorView part = out.slice(first, n);
+  if (out.dtype == Dtype::f16) narrow_as<Dtype::f16>(floats, n, part.data);
+  if (out.dtype == Dtype::bf16) narrow_as<Dtype::bf16>(floats, n, part.data);
+}
+
+// ---------------------------------------------------------------------------------------------
+// Randomness, base/random_stream.h in vectors.
+
+/// 0, 1, 2, …; Highway's own Iota goes through memory and stalls.
+HWY_INLINE VU lane_numbers() {
+  HWY_ALIGN static constexpr uint32_t kNumbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+  return hn::Load(U32(), kNumbers);
+}
+
+HWY_INLINE VU hash_counters(VU counters, StreamKey key) {
+  const U32 du;
+  VU x = hn::Add(counters, hn::Set(du, key.add));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, kHashMultiply1));
+  x = hn::Xor(x, hn::Set(du, key.flip));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(du, kHashMultiply2));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
+}
+
+/// The random bits of the 32 elements of one group, as kGroupVectors vectors of 0..65535.
+HWY_INLINE void draw_group(StreamKey key, uint32_t group, VI* bits) {
+  const U32 du;
+  constexpr size_t kHalf = kGroupVectors / 2;
+  for (size_t v = 0; v < kHalf; ++v) {
+    const uint32_t first = group * 16 + static_cast<uint32_t>(v * kLanes);
+    const VU counters = hn::Add(lane_numbers(), hn::Set(du, first));
+    const VU hash = hash_counters(counters, key);
+    bits[v] = hn::BitCast(I32(), hn::And(hash, hn::Set(du, 0xffff)));
+    bits[v + kHalf] = hn::BitCast(I32(), hn::ShiftRight<16>(hash));
+  }
+}
+
+/// The random bits of kLanes consecutive elements from any one on.
+HWY_INLINE VI draw_vector(StreamKey key, uint64_t element) {
+  const U32 du;
+  const uint32_t group = static_cast<uint32_t>(element / kGroupElements);
+  const VU offset =
+      hn::Add(lane_numbers(), hn::Set(du, static_cast<uint32_t>(element % kGroupElements)));
+  const VU groups = hn::Add(hn::ShiftRight<5>(offset), hn::Set(du, group));
+  const VU counters = hn::Add(hn::ShiftLeft<4>(groups), hn::And(offset, hn::Set(du, 15)));
+  const VU hash = hash_counters(counters, key);
+  const auto second_half = hn::TestBit(offset, hn::Set(du, 16));
+  return hn::BitCast(I32(), hn::IfThenElse(second_half, hn::ShiftRight<16>(hash),
+                                           hn::And(hash, hn::Set(du, 0xffff))));
+}
+
+// ---------------------------------------------------------------------------------------------
+
+/// x rounded to the nearest integer, ties to even; |x| < 2^31. (Highway's own also handles what is out of
+/// range, at twice the cost.)
+HWY_INLINE VI nearest_int(VF x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+  return VI{_mm256_cvtps_epi32(x.raw)};
+#elif HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
+  return VI{_mm_cvtps_epi32(x.raw)};
+#else
+  return hn::NearestInt(x);
+#endif
+}
+
+/// Stores the low bytes of 4 * kLanes integers 0..255 in order.
+HWY_INLINE void store_bytes(VI a, VI b, VI c, VI d, uint8_t* to) {
+  const hn::Repartition<int16_t, I32> di16;
+  const Bytes d8;
+  const auto low = hn::ReorderDemote2To(di16, a, b);
+  const auto high = hn::ReorderDemote2To(di16, c, d);
+  const auto mixed = hn::BitCast(d8, hn::Or(low, hn::ShiftLeft<8>(high)));
+  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+  const auto split = hn::TableLookupBytes(mixed, hn::LoadDup128(d8, kSplit));
+  if constexpr (kLanes == 8) {  // 128-bit blocks hold a0 b0 c0 d0 | a1 b1 c1 d1
+    HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const auto words = hn::BitCast(U32(), split);
+    hn::StoreU(hn::BitCast(d8, hn::TableLookupLanes(words, hn::SetTableIndices(U32(), kOrder))), d8, to);
+  } else {
+    hn::StoreU(split, d8, to);
+  }
+}
+
+/// kLanes bytes as integers.
+HWY_INLINE VI load_bytes(const uint8_t* from) {
+  return hn::PromoteTo(I32(), hn::LoadU(U8(), from));
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace gradwire::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
