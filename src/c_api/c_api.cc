@@ -20,6 +20,7 @@
 #include "gradwire/isa.h"
 #include "gradwire/random.h"
 #include "gradwire/tensor.h"
+#include "tensor/into.h"
 
 struct gradwire_codec {
   gradwire::Codec codec;
@@ -162,8 +163,6 @@ int encode_all(std::span<const gradwire_segment> segments, void* frame, std::siz
 
 // -------------------------------------------------------------------------------------------------
 // Decoding
-
-enum class Into : bool { assign, add };
 
 TensorView view_of(const gradwire_output& output) noexcept {
   return {output.data, output.count, static_cast<Dtype>(output.dtype)};
