@@ -1,6 +1,7 @@
 // The list of codecs. A codec is one file that defines a `CodecKind`, plus one line in registry.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -37,25 +38,30 @@ struct CodecKind {
                    TensorView out, Into into) noexcept;
 };
 
+/// A struct's last bytes may be padding, which does not travel.
+template <typename Settings>
+inline constexpr std::size_t kPackedBytes = std::min(sizeof(Settings), sizeof(Codec::Params));
+
 template <typename Settings>
 Codec::Params pack(const Settings& settings) noexcept {
-  static_assert(std::is_trivially_copyable_v<Settings> && sizeof(Settings) <= sizeof(Codec::Params));
+  static_assert(std::is_trivially_copyable_v<Settings>);
+  static_assert(sizeof(Settings) <= sizeof(Codec::Params) + alignof(Settings) - 1);
   Codec::Params params{};
-  std::memcpy(params.data(), &settings, sizeof(Settings));
+  std::memcpy(params.data(), &settings, kPackedBytes<Settings>);
   return params;
 }
 
 template <typename Settings>
 Settings unpack(const Codec::Params& params) noexcept {
-  Settings settings;
-  std::memcpy(&settings, params.data(), sizeof(Settings));
+  Settings settings{};
+  std::memcpy(static_cast<void*>(&settings), params.data(), kPackedBytes<Settings>);
   return settings;
 }
 
 /// True when the bytes behind the settings are zero, as `pack` leaves them: every byte of a header counts.
 template <typename Settings>
 bool rest_is_zero(const Codec::Params& params) noexcept {
-  for (std::size_t i = sizeof(Settings); i < params.size(); ++i) {
+  for (std::size_t i = kPackedBytes<Settings>; i < params.size(); ++i) {
     if (params[i] != std::byte{0}) return false;
   }
   return true;
