@@ -36,8 +36,8 @@ std::string name_of_type(nb::handle object) {
     what += " of dtype " + text_of(source.attr("dtype"));
   }
   raise_type_error(what +
-                   ") does not show its numbers; pass a NumPy array or a dense, detached CPU "
-                   "tensor of dtype float32, float16 or bfloat16");
+                   ") does not show its numbers; pass a NumPy array of float32 or float16, or a "
+                   "dense, detached CPU tensor of float32, float16 or bfloat16");
 }
 
 std::string dtype_name(nb::dlpack::dtype dtype) {
@@ -126,6 +126,12 @@ void refuse_hidden_state(nb::handle source, const std::string& name) {
   }
 }
 
+/// JAX and TensorFlow share the memory of immutable arrays without marking it read-only.
+bool immutable(nb::handle source) {
+  const std::string type = name_of_type(source);
+  return type.starts_with("jax") || type.starts_with("tensorflow");
+}
+
 }  // namespace
 
 InputArray::InputArray(nb::handle source, const char* name) {
@@ -136,12 +142,13 @@ InputArray::InputArray(nb::handle source, const char* name) {
 }
 
 OutputArray::OutputArray(nb::handle source, const char* name) {
-  // What can be read but not written is read-only; seeing it so first tells the two faults apart.
-  const InputArray readable(source, name);
-  if (!nb::try_cast(source, array_, false)) {
+  refuse_hidden_state(source, name);
+  if (immutable(source) || !nb::try_cast(source, array_, false)) {
+    const InputArray readable(source, name);  // raises for any other fault
     raise_value_error(std::string(name) + " is read-only; pass an array that may be written");
   }
-  view_ = {array_.data(), array_.size(), usable_dtype(array_, name)};
+  const Dtype dtype = usable_dtype(array_, name);
+  view_ = {array_.data(), array_.size(), dtype};
 }
 
 FrameBytes::FrameBytes(nb::handle source) {

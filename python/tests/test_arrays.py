@@ -161,6 +161,17 @@ def test_read_only_outputs_are_refused():
     assert (out == 0).all()
 
 
+@pytest.mark.parametrize("library", ["jaxlib._jax", "tensorflow.python"])
+def test_immutable_arrays_are_read_only(library):
+    """They are shared as if they could be written."""
+    out = np.zeros(24, np.float32)
+    immutable = type("Array", (Exported,), {"__module__": library})(out)
+    with pytest.raises(ValueError, match="out is read-only"):
+        CODEC.decode_add(FRAME, immutable)
+    assert (out == 0).all()
+    assert CODEC.encode(immutable) == CODEC.encode(out)
+
+
 @pytest.mark.parametrize("count", [0, 23, 25])
 def test_outputs_of_another_size_are_refused(count):
     out = np.full(count, 7, np.float32)

@@ -56,8 +56,8 @@ def test_gradients_are_taken_and_filled_in_place():
         (torch.zeros(4, dtype=torch.float64), "x has dtype float64; convert it to float32"),
         (torch.zeros(4, dtype=torch.int64), "x has dtype int64; convert it to float32"),
         (torch.zeros(4, 4).t()[:, :2], "x is not C-contiguous; pass a contiguous array"),
-        (torch.zeros(4, device="meta"), "pass a NumPy array or a dense, detached CPU tensor"),
-        (torch.eye(4).to_sparse(), "pass a NumPy array or a dense, detached CPU tensor"),
+        (torch.zeros(4, device="meta"), "pass a NumPy array .* or a dense, detached CPU tensor"),
+        (torch.eye(4).to_sparse(), "pass a NumPy array .* or a dense, detached CPU tensor"),
     ],
     ids=["float64", "int64", "transposed", "meta", "sparse"],
 )
