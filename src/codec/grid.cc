@@ -275,11 +275,15 @@ struct CodedHeader {
   std::uint8_t shape;
   std::uint8_t class_table;
   std::uint8_t scale_table;
+  std::int8_t class_reference;  // what classes are differences to: a class, or kBlockBefore
+  std::int8_t scale_reference;
+  std::uint16_t block_bytes;
   std::uint32_t number_bytes;
-  std::uint32_t block_bytes;
   std::uint32_t word_count;
 };
 static_assert(sizeof(CodedHeader) == 16);
+constexpr std::int8_t kBlockBefore = 127;
+
 // A coded chunk: header, number bytes, block bytes, states, words. A packed one: mode, u32 length, bytes.
 
 constexpr std::size_t kStatesBytes = sizeof(RansStates);
@@ -301,52 +305,93 @@ std::size_t max_bytes(const Codec::Params&, std::size_t count) noexcept {
 // ---------------------------------------------------------------------------------------------
 // Encoding a chunk
 
-/// One symbol per block (or per coded block), with bytes for those that escape.
-struct BlockPlane {
-  std::uint8_t symbols[kChunkBlocks + kRansStates];
-  std::size_t count = 0;
-  std::uint32_t histogram[kRansSymbols] = {};
-
-  void put(int symbol) noexcept {
-    symbols[count++] = static_cast<std::uint8_t>(symbol);
-    ++histogram[symbol];
-  }
-  /// Returns whether the value escapes.
-  bool put_difference(int value, int before) noexcept {
-    const int difference = value - before;
-    const bool near = difference >= grid::kMinDifference && difference <= grid::kMaxDifference;
-    put(near ? grid::kSameAsBefore + difference : grid::kEscape);
-    return !near;
-  }
-  std::size_t groups() const noexcept { return groups_of(count); }
-  /// Symbols up to a whole group.
-  void pad() noexcept {
-    std::memset(symbols + count, grid::kSameAsBefore, groups() * kRansStates - count);
-  }
-  std::uint8_t best_table() const noexcept;
-};
-
 std::uint64_t cost_of(const std::uint32_t* histogram, const RansTable& table) noexcept {
   std::uint64_t cost = 0;
   for (int s = 0; s < kRansSymbols; ++s) cost += std::uint64_t{histogram[s]} * table.cost[s];
   return cost;
 }
 
+/// The cheapest of `tables` for a histogram, and its cost.
+struct Choice {
+  std::uint8_t table = 0;
+  std::uint64_t cost = ~std::uint64_t{0};
+};
+
 constexpr std::size_t kFirstBlockTable = grid::kShapes * grid::kLevels;
 
 const RansTable& block_table(std::uint8_t index) noexcept { return grid::tables()[kFirstBlockTable + index]; }
 
-std::uint8_t BlockPlane::best_table() const noexcept {
-  std::uint8_t best = 0;
-  std::uint64_t lowest = ~std::uint64_t{0};
+Choice cheapest_block_table(const std::uint32_t* histogram) noexcept {
+  Choice best;
   for (std::uint8_t t = 0; t < grid::kBlockTables; ++t) {
     const std::uint64_t cost = cost_of(histogram, block_table(t));
-    if (cost < lowest) {
-      lowest = cost;
-      best = t;
-    }
+    if (cost < best.cost) best = {t, cost};
   }
   return best;
+}
+
+/// One value per block, classes or scales.
+struct BlockValues {
+  std::int8_t values[kChunkBlocks];
+  std::size_t count = 0;
+};
+constexpr int kNoValue = -128;  // a block of zeros, among classes
+
+/// Values as symbols: differences to a reference or to the value before, and what escapes.
+struct BlockPlane {
+  std::uint8_t symbols[kChunkBlocks + kRansStates];
+  std::uint8_t escaped[kChunkBlocks];
+  std::size_t count = 0;
+  std::size_t escapes = 0;
+  std::int8_t reference;
+  Choice table;
+
+  BlockPlane(const BlockValues& from, int first, std::int8_t wanted) noexcept : reference(wanted) {
+    std::uint32_t histogram[kRansSymbols] = {};
+    int before = wanted == kBlockBefore ? first : wanted;
+    for (std::size_t i = 0; i < from.count; ++i) {
+      const int symbol = put(from.values[i], before);
+      ++histogram[symbol];
+      if (wanted == kBlockBefore && from.values[i] != kNoValue) before = from.values[i];
+    }
+    table = cheapest_block_table(histogram);
+    table.cost += escapes * 8 * 256;
+    std::memset(symbols + count, grid::kSameAsBefore, groups() * kRansStates - count);
+  }
+
+  std::size_t groups() const noexcept { return groups_of(count); }
+
+ private:
+  int put(int value, int before) noexcept {
+    const int difference = value - before;
+    int symbol = grid::kSameAsBefore + difference;
+    if (value == kNoValue) {
+      symbol = grid::kZeroBlock;
+    } else if (difference < grid::kMinDifference || difference > grid::kMaxDifference) {
+      symbol = grid::kEscape;
+      escaped[escapes++] = static_cast<std::uint8_t>(value);
+    }
+    return symbols[count++] = static_cast<std::uint8_t>(symbol);
+  }
+};
+
+std::int8_t most_frequent(const BlockValues& from) noexcept {
+  std::uint16_t counts[256] = {};
+  int best = 0;
+  for (std::size_t i = 0; i < from.count; ++i) {
+    const int value = from.values[i];
+    if (value == kNoValue) continue;
+    ++counts[value + 128];
+    if (counts[value + 128] > counts[best + 128]) best = value;
+  }
+  return static_cast<std::int8_t>(best);
+}
+
+/// Neighbours alike: differences to the block before; all alike: differences to the most frequent value.
+BlockPlane describe(const BlockValues& values, int first) noexcept {
+  const BlockPlane chained(values, first, kBlockBefore);
+  const BlockPlane fixed(values, first, most_frequent(values));
+  return fixed.table.cost < chained.table.cost ? fixed : chained;
 }
 
 bool is_coded(int block_class) noexcept {
@@ -383,37 +428,33 @@ std::uint8_t best_shape(const Symbols& symbols, std::size_t count) noexcept {
   return best;
 }
 
-/// Classes as symbols; those that escape are written to `bytes`, whose end is returned.
-std::byte* describe_classes(const Symbols& symbols, std::size_t count, BlockPlane& plane,
-                            std::byte* bytes) noexcept {
-  int before = grid::kFirstClass;
+BlockValues classes_of(const Symbols& symbols, std::size_t count) noexcept {
+  BlockValues classes;
   for (std::size_t b = 0; b < block_count(count); ++b) {
     const int block_class = symbols.classes[b];
-    if (block_class == grid::kZeroClass) {
-      plane.put(grid::kZeroBlock);
-      continue;
-    }
-    if (plane.put_difference(block_class, before)) *bytes++ = static_cast<std::byte>(block_class);
-    before = block_class;
+    classes.values[classes.count++] =
+        static_cast<std::int8_t>(block_class == grid::kZeroClass ? kNoValue : block_class);
   }
-  return bytes;
+  return classes;
 }
 
-/// The same for the scales of the blocks that have one.
-std::byte* describe_scales(const Symbols& symbols, const Blocks& blocks, std::size_t count,
-                           BlockPlane& plane, std::byte* bytes) noexcept {
-  int before = 0;
+/// Of the blocks that have one.
+BlockValues scales_of(const Symbols& symbols, const Blocks& blocks, std::size_t count) noexcept {
+  BlockValues scales;
   for (std::size_t b = 0; b < block_count(count); ++b) {
-    if (!is_coded(symbols.classes[b])) continue;
-    if (plane.put_difference(blocks.scales[b], before)) *bytes++ = static_cast<std::byte>(blocks.scales[b]);
-    before = blocks.scales[b];
+    if (is_coded(symbols.classes[b])) scales.values[scales.count++] = blocks.scales[b];
   }
-  return bytes;
+  return scales;
+}
+
+std::byte* append(std::byte* to, const std::uint8_t* bytes, std::size_t count) noexcept {
+  std::memcpy(to, bytes, count);
+  return to + count;
 }
 
 /// Appends the words of classes, scales and integers at `out`, states first. Returns the end.
-std::byte* code_symbols(CodedHeader& header, const Symbols& symbols, BlockPlane& classes, BlockPlane& scales,
-                        std::size_t count, std::byte* out) noexcept {
+std::byte* code_symbols(CodedHeader& header, const Symbols& symbols, const BlockPlane& classes,
+                        const BlockPlane& scales, std::size_t count, std::byte* out) noexcept {
   RansRun runs[kChunkBlocks];
   std::size_t run_count = 0;
   for (std::size_t b = 0; b < block_count(count); ++b) {
@@ -422,8 +463,6 @@ std::byte* code_symbols(CodedHeader& header, const Symbols& symbols, BlockPlane&
     const auto table = static_cast<std::size_t>(header.shape * grid::kLevels + grid::level_of(block_class));
     runs[run_count++] = {&grid::tables()[table], static_cast<std::uint32_t>(groups_of(block_size(b, count)))};
   }
-  classes.pad();
-  scales.pad();
   const RansRun class_run{&block_table(header.class_table), static_cast<std::uint32_t>(classes.groups())};
   const RansRun scale_run{&block_table(header.scale_table), static_cast<std::uint32_t>(scales.groups())};
 
@@ -447,21 +486,25 @@ std::byte* code_symbols(CodedHeader& header, const Symbols& symbols, BlockPlane&
 std::byte* encode_coded(ConstTensorView chunk, const Quantization& how, const Blocks& blocks, bool local,
                         std::byte* out) noexcept {
   Symbols symbols;
-  BlockPlane classes, scales;
   std::byte* const numbers = out + sizeof(CodedHeader);
   std::byte* const numbers_end = kernels::to_symbols(chunk, how, symbols, numbers);
-  std::byte* bytes_end = describe_classes(symbols, chunk.count, classes, numbers_end);
-  if (local) bytes_end = describe_scales(symbols, blocks, chunk.count, scales, bytes_end);
+  const BlockPlane classes = describe(classes_of(symbols, chunk.count), grid::kFirstClass);
+  const BlockPlane scales =
+      describe(local ? scales_of(symbols, blocks, chunk.count) : BlockValues{}, grid::kFirstScale);
   CodedHeader header{.mode = Mode::coded,
                      .shape = best_shape(symbols, chunk.count),
-                     .class_table = classes.best_table(),
-                     .scale_table = scales.best_table(),
+                     .class_table = classes.table.table,
+                     .scale_table = scales.table.table,
+                     .class_reference = classes.reference,
+                     .scale_reference = scales.reference,
+                     .block_bytes = static_cast<std::uint16_t>(classes.escapes + scales.escapes),
                      .number_bytes = static_cast<std::uint32_t>(numbers_end - numbers),
-                     .block_bytes = static_cast<std::uint32_t>(bytes_end - numbers_end),
                      .word_count = 0};
-  std::byte* const end = code_symbols(header, symbols, classes, scales, chunk.count, bytes_end);
+  std::byte* at = append(numbers_end, classes.escaped, classes.escapes);
+  at = append(at, scales.escaped, scales.escapes);
+  at = code_symbols(header, symbols, classes, scales, chunk.count, at);
   store(out, header);
-  return end;
+  return at;
 }
 
 /// Scales go uncoded here, one byte per block.
@@ -549,43 +592,57 @@ class ByteReader {
   std::span<const std::byte> rest_;
 };
 
-/// A value from its symbol; false when it is out of range or an escape's byte is missing.
-bool read_difference(ByteReader& bytes, int symbol, int low, int high, int& value) noexcept {
-  if (symbol == grid::kEscape) {
-    std::int8_t escaped;
-    if (!bytes.read(escaped)) return false;
-    value = escaped;
-  } else {
-    value += symbol - grid::kSameAsBefore;
-  }
-  return value >= low && value <= high;
-}
+/// Turns the symbols of classes or scales into values.
+class ValueReader {
+ public:
+  ValueReader(ByteReader& escapes, std::int8_t reference, int first) noexcept
+      : escapes_(escapes), chained_(reference == kBlockBefore), before_(chained_ ? first : reference) {}
 
-bool read_classes(RansReader& rans, const RansTable& table, ByteReader& bytes, std::size_t count,
+  /// False when the value is out of range or the byte of an escape is missing.
+  bool read(int symbol, int low, int high, int& value) noexcept {
+    value = before_ + symbol - grid::kSameAsBefore;
+    if (symbol == grid::kEscape) {
+      std::int8_t escaped;
+      if (!escapes_.read(escaped)) return false;
+      value = escaped;
+    }
+    if (chained_) before_ = value;
+    return value >= low && value <= high;
+  }
+
+ private:
+  ByteReader& escapes_;
+  bool chained_;
+  int before_;
+};
+
+bool read_classes(RansReader& rans, const CodedHeader& header, ByteReader& escapes, std::size_t count,
                   std::uint8_t* classes) noexcept {
   const std::size_t n = block_count(count);
   std::uint8_t symbols[kChunkBlocks + kRansStates];
-  if (!rans_decode(rans, table, groups_of(n), symbols)) return false;
-  int block_class = grid::kFirstClass;
+  if (!rans_decode(rans, block_table(header.class_table), groups_of(n), symbols)) return false;
+  ValueReader reader(escapes, header.class_reference, grid::kFirstClass);
   for (std::size_t b = 0; b < n; ++b) {
     classes[b] = grid::kZeroClass;
     if (symbols[b] == grid::kZeroBlock) continue;
-    if (!read_difference(bytes, symbols[b], grid::kZeroClass + 1, grid::kRawClass, block_class)) return false;
+    int block_class;
+    if (!reader.read(symbols[b], grid::kZeroClass + 1, grid::kRawClass, block_class)) return false;
     classes[b] = static_cast<std::uint8_t>(block_class);
   }
   return true;
 }
 
-bool read_steps(RansReader& rans, const RansTable& table, ByteReader& bytes, const Steps& steps,
+bool read_steps(RansReader& rans, const CodedHeader& header, ByteReader& escapes, const Steps& steps,
                 const std::uint8_t* classes, std::size_t count, float* block_steps) noexcept {
   const std::size_t n = block_count(count);
   const auto coded = static_cast<std::size_t>(std::count_if(classes, classes + n, is_coded));
   std::uint8_t symbols[kChunkBlocks + kRansStates];
-  if (!rans_decode(rans, table, groups_of(coded), symbols)) return false;
-  int scale = 0;
+  if (!rans_decode(rans, block_table(header.scale_table), groups_of(coded), symbols)) return false;
+  ValueReader reader(escapes, header.scale_reference, grid::kFirstScale);
   for (std::size_t b = 0, s = 0; b < n; ++b) {
     if (!is_coded(classes[b])) continue;
-    if (!read_difference(bytes, symbols[s++], kMinScale, kMaxScale, scale)) return false;
+    int scale;
+    if (!reader.read(symbols[s++], kMinScale, kMaxScale, scale)) return false;
     block_steps[b] = steps.of(scale);
   }
   return true;
@@ -617,16 +674,15 @@ bool decode_coded(ByteReader& reader, const Decoding& how, std::size_t first, Te
   for (const std::uint32_t state : rans.states) {
     if (state < kRansLow || state >= 1u << 31) return false;
   }
-  ByteReader bytes(block_bytes);
+  ByteReader escapes(block_bytes);
   std::uint8_t classes[kChunkBlocks];
   float block_steps[kChunkBlocks];
   std::fill(block_steps, block_steps + block_count(out.count), how.steps.of(0));
-  if (!read_classes(rans, block_table(header.class_table), bytes, out.count, classes)) return false;
-  if (how.local && !read_steps(rans, block_table(header.scale_table), bytes, how.steps, classes, out.count,
-                               block_steps)) {
+  if (!read_classes(rans, header, escapes, out.count, classes)) return false;
+  if (how.local && !read_steps(rans, header, escapes, how.steps, classes, out.count, block_steps)) {
     return false;
   }
-  return bytes.empty() &&
+  return escapes.empty() &&
          kernels::from_symbols(rans, classes, how.of_chunk(block_steps, first), header.shape, numbers, out,
                                how.into) &&
          rans_finished(rans);

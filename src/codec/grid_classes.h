@@ -69,7 +69,8 @@ inline constexpr int kZeroBlock = 1;  // classes only: a block of zeros
 inline constexpr int kSameAsBefore = 9;
 inline constexpr int kMinDifference = 2 - kSameAsBefore;
 inline constexpr int kMaxDifference = 15 - kSameAsBefore;
-inline constexpr int kFirstClass = 12;  // what the first block's class differs from
+inline constexpr int kFirstClass = 12;  // what the first block's class and scale differ from
+inline constexpr int kFirstScale = 0;
 
 /// All tables, made once. `tables()[shape * kLevels + level]`, then the kBlockTables.
 const std::array<RansTable, kTables>& tables() noexcept;
