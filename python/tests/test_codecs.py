@@ -27,6 +27,11 @@ def bucket_wise(x: np.ndarray, bucket: int, function) -> np.ndarray:
     return np.repeat(function.reduceat(x, starts), np.diff(np.append(starts, x.size)))
 
 
+def nmse(codec: gradwire.Codec, x: np.ndarray) -> float:
+    y = codec.decode(codec.encode(x))
+    return float(((y - x) ** 2).sum(dtype=np.float64) / (x**2).sum(dtype=np.float64))
+
+
 # Values
 
 
@@ -241,14 +246,48 @@ def test_casts_round_to_their_precision(spec, bound):
     assert (error <= bound * abs(x) + 2.0**-25).all()
 
 
-@pytest.mark.parametrize(
-    "spec, bound", [("grid:step=0.5", 0.03), ("grid:step=0.1", 0.0015), ("uniform:bits=8", 1e-3)]
+ROUNDINGS = ["stochastic", "nearest", "dither"]
+
+
+@settings(deadline=None)
+@given(
+    x=arrays.arrays(np.float32, st.integers(1, 400), elements=finite),
+    step=st.floats(2.0**-6, 16, width=32),
+    rounding=st.sampled_from(ROUNDINGS),
+    seed=st.integers(0, 2**64 - 1),
 )
-def test_error_of_gaussian_numbers(spec, bound):
-    codec = gradwire.codec(spec)
+def test_grid_error_is_below_a_step(x, step, rounding, seed):
+    codec = gradwire.codec(f"grid:step={step},locality=0,rounding={rounding}")
+    y = codec.decode(codec.encode(x, seed=seed)).astype(np.float64)
+    exact = x.astype(np.float64)
+    delta = step * np.sqrt((exact**2).mean())
+    float_rounding = 2.0**-20 * abs(exact).max() + 2.0**-120
+    share = 1 if rounding == "stochastic" else 0.5
+    assert (abs(y - exact) <= share * delta * (1 + 2.0**-10) + float_rounding).all()
+    if codec.traits.keeps_zeros:
+        assert (y[exact == 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "rounding, variance", [("stochastic", 1 / 6), ("nearest", 1 / 12), ("dither", 1 / 12)]
+)
+@pytest.mark.parametrize("step", [0.1, 0.5])
+def test_grid_error_on_average(rounding, variance, step):
+    """In steps, the mean squared error of uniform rounding is 1/12, of stochastic rounding 1/6."""
+    codec = gradwire.codec(f"grid:step={step},rounding={rounding}")
     x = gaussian(100_000)
-    y = codec.decode(codec.encode(x))
-    assert ((y - x) ** 2).sum() / (x**2).sum() < bound
+    assert nmse(codec, x) == pytest.approx(step**2 * variance, rel=0.1)
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+@pytest.mark.parametrize("wanted", [0.001, 0.02])
+def test_grid_makes_the_error_that_is_asked_for(rounding, wanted):
+    codec = gradwire.codec(f"grid:nmse={wanted},rounding={rounding}")
+    assert nmse(codec, gaussian(100_000)) == pytest.approx(wanted, rel=0.05)
+
+
+def test_uniform_error_of_gaussian_numbers():
+    assert nmse(gradwire.codec("uniform:bits=8"), gaussian(100_000)) < 1e-3
 
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS if gradwire.codec(spec).traits.unbiased])
