@@ -319,6 +319,10 @@ struct Choice {
 
 constexpr std::size_t kFirstBlockTable = grid::kShapes * grid::kLevels;
 
+const RansTable* level_tables(int shape) noexcept {
+  return &grid::tables()[static_cast<std::size_t>(shape * grid::kLevels)];
+}
+
 const RansTable& block_table(std::uint8_t index) noexcept { return grid::tables()[kFirstBlockTable + index]; }
 
 Choice cheapest_block_table(const std::uint32_t* histogram) noexcept {
@@ -418,7 +422,7 @@ std::uint8_t best_shape(const Symbols& symbols, std::size_t count) noexcept {
   for (std::uint8_t shape = 0; shape < grid::kShapes; ++shape) {
     std::uint64_t cost = 0;
     for (int level = 0; level < grid::kLevels; ++level) {
-      cost += cost_of(histograms[level], grid::tables()[shape * grid::kLevels + level]);
+      cost += cost_of(histograms[level], level_tables(shape)[level]);
     }
     if (cost < lowest) {
       lowest = cost;
@@ -460,8 +464,8 @@ std::byte* code_symbols(CodedHeader& header, const Symbols& symbols, const Block
   for (std::size_t b = 0; b < block_count(count); ++b) {
     const int block_class = symbols.classes[b];
     if (!is_coded(block_class)) continue;
-    const auto table = static_cast<std::size_t>(header.shape * grid::kLevels + grid::level_of(block_class));
-    runs[run_count++] = {&grid::tables()[table], static_cast<std::uint32_t>(groups_of(block_size(b, count)))};
+    runs[run_count++] = {level_tables(header.shape) + grid::level_of(block_class),
+                         static_cast<std::uint32_t>(groups_of(block_size(b, count)))};
   }
   const RansRun class_run{&block_table(header.class_table), static_cast<std::uint32_t>(classes.groups())};
   const RansRun scale_run{&block_table(header.scale_table), static_cast<std::uint32_t>(scales.groups())};
@@ -641,8 +645,9 @@ bool read_steps(RansReader& rans, const CodedHeader& header, ByteReader& escapes
   ValueReader reader(escapes, header.scale_reference, grid::kFirstScale);
   for (std::size_t b = 0, s = 0; b < n; ++b) {
     if (!is_coded(classes[b])) continue;
+    const int symbol = symbols[s++];
     int scale;
-    if (!reader.read(symbols[s++], kMinScale, kMaxScale, scale)) return false;
+    if (symbol == grid::kZeroBlock || !reader.read(symbol, kMinScale, kMaxScale, scale)) return false;
     block_steps[b] = steps.of(scale);
   }
   return true;
@@ -683,15 +688,15 @@ bool decode_coded(ByteReader& reader, const Decoding& how, std::size_t first, Te
     return false;
   }
   return escapes.empty() &&
-         kernels::from_symbols(rans, classes, how.of_chunk(block_steps, first), header.shape, numbers, out,
-                               how.into) &&
+         kernels::from_symbols(rans, classes, how.of_chunk(block_steps, first), level_tables(header.shape), numbers,
+                               out, how.into) &&
          rans_finished(rans);
 }
 
 bool decode_packed(ByteReader& reader, const Decoding& how, std::size_t first, TensorView out) noexcept {
   Mode mode;
   std::uint32_t length;
-  std::span<const std::byte> bytes, scales;
+  std::span<const std::byte> bytes;
   if (!reader.read(mode) || !reader.read(length) || !reader.take(length, bytes)) return false;
   const std::size_t n = block_count(out.count);
   float block_steps[kChunkBlocks];
