@@ -34,6 +34,10 @@ struct Range {
   bool finite;
 };
 
+/// Levels are computed in 65536ths. A little less than that many keeps the largest number of a bucket from
+/// being rounded beyond the top level, whatever the last bits of the floats involved.
+inline constexpr float kLevelParts = 65536.0f * (1 - 0x1p-21f);
+
 inline constexpr float kTooSmall = 0x1p-100f;
 inline constexpr float kTooLarge = 0x1p+120f;
 
@@ -68,7 +72,7 @@ inline Bucket uniform_bucket(const Range& range, int levels, Meta meta) {
   unit = round_meta_up(std::max(unit, 0.0f), meta);
   const float reach = std::max(std::fabs(low), std::fabs(range.high));
   const float prescale = prescale_for(unit < kTooSmall ? unit : std::max(unit, reach));
-  return {low, unit, unit > 0 ? 65536.0f / (unit * prescale) : 0.0f, prescale};
+  return {low, unit, unit > 0 ? kLevelParts / (unit * prescale) : 0.0f, prescale};
 }
 
 inline Bucket magnitude_bucket(float magnitude, Meta meta) {
@@ -100,7 +104,7 @@ inline float load_meta(const std::byte*& from, Meta meta) {
 
 inline constexpr std::size_t kTile = 2048;  // numbers in flight: codes and scratch stay in the first cache
 static_assert(kTile % kGroupElements == 0);
-inline constexpr std::size_t kMaxTileBuckets = kTile / 16;
+inline constexpr std::size_t kMaxTileBuckets = kTile / kGroupElements;
 
 }  // namespace gradwire::kernels
 #endif
@@ -117,15 +121,15 @@ using kernels::Scheme;
 // ---------------------------------------------------------------------------------------------
 // Measuring a bucket
 
-/// The range of numbers that arrive in pieces. Four accumulators hide the latency of each operation.
+/// The range of numbers that arrive in pieces, in two accumulators to hide latencies.
 struct RangeFinder {
-  VF low[4], high[4];
-  VF sum[4];  // not finite as soon as such a number passes; large ones overflow it, too
+  VF low[2], high[2];
+  VF sum[2];  // not finite as soon as such a number passes; large ones overflow it, too
   bool finite = true;
 
   // Written out because an implicit constructor would not get the target's instructions.
   HWY_INLINE RangeFinder() {
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < 2; ++k) {
       low[k] = hn::Set(F32(), INFINITY);
       high[k] = hn::Set(F32(), -INFINITY);
       sum[k] = hn::Zero(F32());
@@ -136,34 +140,31 @@ struct RangeFinder {
     high[k] = hn::Max(high[k], x);
     sum[k] = hn::Add(sum[k], x);
   }
+  HWY_INLINE void take_group(const float* x) {
+    prefetch(x);
+    prefetch(x + kGroup / 2);
+    for (size_t v = 0; v < kGroupVectors; ++v) take_vector(hn::LoadU(F32(), x + v * kLanes), v % 2);
+  }
   HWY_INLINE void take(const float* x, size_t n) {
     size_t i = 0;
-    for (; i + 4 * kLanes <= n; i += 4 * kLanes) take_four(x + i);
+    for (; i + kGroup <= n; i += kGroup) take_group(x + i);
     for (; i + kLanes <= n; i += kLanes) take_vector(hn::LoadU(F32(), x + i), 0);
     if (i < n) take_rest(x + i, n - i);
     if (HWY_UNLIKELY(!hn::AllTrue(F32(), hn::IsFinite(total())))) recheck(x, n);
   }
-  HWY_INLINE void take_four(const float* x) {
-    prefetch(x);
-    prefetch(x + 2 * kLanes);
-    take_vector(hn::LoadU(F32(), x), 0);
-    take_vector(hn::LoadU(F32(), x + kLanes), 1);
-    take_vector(hn::LoadU(F32(), x + 2 * kLanes), 2);
-    take_vector(hn::LoadU(F32(), x + 3 * kLanes), 3);
-  }
-  HWY_INLINE VF total() const { return hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3])); }
   HWY_INLINE void take_rest(const float* x, size_t n) {
     HWY_ALIGN float padded[kLanes];
     for (size_t i = 0; i < kLanes; ++i) padded[i] = x[i < n ? i : 0];
     take_vector(hn::Load(F32(), padded), 1);
   }
   HWY_NOINLINE void recheck(const float* x, size_t n) {
-    for (int k = 0; k < 4; ++k) sum[k] = hn::Zero(F32());
+    for (int k = 0; k < 2; ++k) sum[k] = hn::Zero(F32());
     for (size_t i = 0; i < n; ++i) finite = finite && std::isfinite(x[i]);
   }
+  HWY_INLINE VF total() const { return hn::Add(sum[0], sum[1]); }
   HWY_INLINE Range range() const {
-    const VF lowest = hn::Min(hn::Min(low[0], low[1]), hn::Min(low[2], low[3]));
-    const VF highest = hn::Max(hn::Max(high[0], high[1]), hn::Max(high[2], high[3]));
+    const VF lowest = hn::Min(low[0], low[1]);
+    const VF highest = hn::Max(high[0], high[1]);
     return {hn::GetLane(hn::MinOfLanes(F32(), lowest)), hn::GetLane(hn::MaxOfLanes(F32(), highest)),
             finite};
   }
@@ -228,17 +229,15 @@ HWY_INLINE Bucket measure(const Bucketed& how, ConstTensorView x, size_t first, 
 
 struct UniformQuantizer {
   VF low, factor;
-  VI top;
 
-  UniformQuantizer(const Bucket& bucket, int bits)
-      : low(hn::Set(F32(), bucket.low * bucket.prescale)),
-        factor(hn::Set(F32(), bucket.factor)),
-        top(hn::Set(I32(), (1 << bits) - 1)) {}
+  UniformQuantizer(const Bucket& bucket, int)
+      : low(hn::Set(F32(), bucket.low * bucket.prescale)), factor(hn::Set(F32(), bucket.factor)) {}
 
-  HWY_INLINE VI operator()(VF x, VI random) const {
-    const VI fixed = nearest_int(hn::Mul(hn::Sub(x, low), factor));  // in 65536ths of a unit
-    return hn::Min(hn::ShiftRight<16>(hn::Add(fixed, random)), top);
+  /// The level in the upper half of each lane.
+  HWY_INLINE VI in_parts(VF x, VI random) const {
+    return hn::Add(nearest_int(hn::Mul(hn::Sub(x, low), factor)), random);
   }
+  HWY_INLINE VI operator()(VF x, VI random) const { return hn::ShiftRight<16>(in_parts(x, random)); }
 };
 
 struct ExponentialQuantizer {
@@ -303,6 +302,19 @@ HWY_INLINE void quantize(const Quantizer& quantizer, const float* x, size_t n, u
   }
 }
 
+/// Brings the numbers of a bucket that has a prescale into range. What rounding of the meta left outside
+/// of a uniform bucket's levels is clamped to them.
+HWY_NOINLINE void scale_extreme(const Bucketed& how, const Bucket& bucket, const float* x, size_t n,
+                                float* scaled) {
+  float low = -INFINITY;
+  float high = INFINITY;
+  if (how.scheme == Scheme::uniform) {
+    low = bucket.low * bucket.prescale;
+    high = low + bucket.scale * bucket.prescale * static_cast<float>((1 << how.bits) - 1);
+  }
+  for (size_t i = 0; i < n; ++i) scaled[i] = std::clamp(x[i] * bucket.prescale, low, high);
+}
+
 template <class Quantizer>
 HWY_INLINE void quantize_bucket(const Bucketed& how, const Bucket& bucket, const float* x, size_t n,
                                 uint64_t element, StreamKey key, uint8_t* codes) {
@@ -312,8 +324,7 @@ HWY_INLINE void quantize_bucket(const Bucketed& how, const Bucket& bucket, const
     return;
   }
   if (HWY_UNLIKELY(bucket.prescale != 1)) {
-    const float floor = how.scheme == Scheme::uniform ? bucket.low * bucket.prescale : -INFINITY;
-    for (size_t i = 0; i < n; ++i) scaled[i] = std::max(x[i] * bucket.prescale, floor);
+    scale_extreme(how, bucket, x, n, scaled);
     x = scaled;
   }
   const Quantizer quantizer(bucket, how.bits);
@@ -324,17 +335,32 @@ HWY_INLINE void quantize_bucket(const Bucketed& how, const Bucket& bucket, const
   }
 }
 
+/// The first 8 bytes of each 128-bit block: 4 of (a, b) or (c, d)'s halves, see pack_four_bits.
+template <class D>
+HWY_INLINE void store_pairs(D, hn::Vec<D> gathered, uint8_t* to) {
+  if constexpr (hn::MaxLanes(D()) == 32) {
+      const hn::Half<D> half;
+    // Blocks hold a0a1 b0b1 c0c1 d0d1 | a2a3 b2b3 c2c3 d2d3 as 16-bit lanes.
+    const hn::Repartition<uint16_t, hn::Half<D>> d16;
+    const auto low = hn::BitCast(d16, hn::LowerHalf(half, gathered));
+    const auto high = hn::BitCast(d16, hn::UpperHalf(half, gathered));
+    hn::StoreU(hn::BitCast(half, hn::InterleaveLower(d16, low, high)), half, to);
+  } else {
+    hn::StoreU(hn::LowerHalf(hn::Half<D>(), gathered), hn::Half<D>(), to);
+  }
+}
+
 // ---------------------------------------------------------------------------------------------
 // A tile of uniform buckets at once: where buckets do not straddle tiles and nothing is extreme, which is
 // nearly always. Gives what `measure` gives, in fewer instructions.
 
-/// The ranges of `count` buckets of `bucket` numbers, a multiple of 4 * kLanes. False when a number may
-/// not be finite.
+/// The ranges of `count` buckets of `bucket` numbers, a multiple of kGroup. False when a number may not be
+/// finite.
 HWY_INLINE bool tile_ranges(const float* x, size_t count, size_t bucket, float* lows, float* highs) {
   VF sum = hn::Zero(F32());
   for (size_t k = 0; k < count; ++k, x += bucket) {
     RangeFinder finder;
-    for (size_t i = 0; i < bucket; i += 4 * kLanes) finder.take_four(x + i);
+    for (size_t i = 0; i < bucket; i += kGroup) finder.take_group(x + i);
     const Range range = finder.range();
     lows[k] = range.low;
     highs[k] = range.high;
@@ -362,7 +388,7 @@ HWY_INLINE bool tile_buckets(const float* lows, const float* highs, int levels, 
   }
   hn::StoreU(low, F32(), low_out);
   hn::StoreU(unit, F32(), unit_out);
-  hn::StoreU(hn::Div(hn::Set(F32(), 65536.0f), unit), F32(), factor_out);
+  hn::StoreU(hn::Div(hn::Set(F32(), kernels::kLevelParts), unit), F32(), factor_out);
   const VF reach = hn::Max(hn::Max(hn::Abs(low), hn::Abs(high)), unit);
   const auto small = hn::Lt(unit, hn::Set(F32(), kernels::kTooSmall));
   const auto large = hn::Gt(reach, hn::Set(F32(), kernels::kTooLarge));
@@ -388,8 +414,62 @@ HWY_INLINE bool measure_tile(const Bucketed& how, const float* x, Bucket* bucket
   return true;
 }
 
+/// Packs 32 levels 0..15, each in the upper half of its lane, to 16 bytes. (The general `pack` works on any
+/// width; this one, for the width that is used most, needs half the instructions.)
+HWY_INLINE void pack_four_bits(const VI* parts, uint8_t* to) {
+  const hn::Repartition<uint16_t, I32> d16;
+  const hn::Repartition<uint64_t, I32> d64;
+  for (size_t v = 0; v < kGroupVectors; v += 4) {
+    // 32-bit lanes hold (a, b) and (c, d); a byte takes the lanes 2j and 2j + 1 of one vector.
+    const auto ab = hn::BitCast(d64, hn::OddEven(hn::BitCast(d16, parts[v + 1]),
+                                                 hn::BitCast(d16, hn::ShiftRight<16>(parts[v]))));
+    const auto cd = hn::BitCast(d64, hn::OddEven(hn::BitCast(d16, parts[v + 3]),
+                                                 hn::BitCast(d16, hn::ShiftRight<16>(parts[v + 2]))));
+    const auto ab_bytes = hn::Or(ab, hn::ShiftRight<28>(ab));
+    const auto cd_bytes = hn::Or(cd, hn::ShiftRight<28>(cd));
+    const auto mixed = hn::BitCast(Bytes(), hn::Or(ab_bytes, hn::ShiftLeft<8>(cd_bytes)));
+    // Of each 64-bit lane j the first four bytes are pair j of a, c, b, d.
+    alignas(16) static constexpr uint8_t kGather[16] = {0,    8,    2,    10,   1,    9,    3,    11,
+                                                        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
+    const auto gathered = hn::TableLookupBytesOr0(mixed, hn::LoadDup128(Bytes(), kGather));
+    store_pairs(Bytes(), gathered, to + v * kLanes / 2);
+  }
+}
+
+template <bool kRandom>
+HWY_INLINE void quantize_four_bits(const UniformQuantizer& quantizer, const float* x, size_t n, uint32_t group,
+                                   StreamKey key, uint8_t* to) {
+  VU counters = hn::Add(lane_numbers(), hn::Set(U32(), group * 16));
+  for (size_t i = 0; i < n; i += kGroup, to += kGroup / 2) {
+    VI random[kGroupVectors];
+    VI parts[kGroupVectors];
+    if constexpr (kRandom) draw_counters(key, counters, random);
+    counters = hn::Add(counters, hn::Set(U32(), 16));
+    for (size_t v = 0; v < kGroupVectors; ++v) {
+      const VF part = hn::LoadU(F32(), x + i + v * kLanes);
+      parts[v] = quantizer.in_parts(part, kRandom ? random[v] : hn::Set(I32(), 0x8000));
+    }
+    pack_four_bits(parts, to);
+  }
+}
+
+/// A whole tile of buckets that `measure_tile` measured.
+HWY_INLINE void encode_tile_four_bits(const Bucketed& how, const Bucket* buckets, const float* x,
+                                      uint64_t element, StreamKey key, uint8_t* to) {
+  uint32_t group = static_cast<uint32_t>(element / kGroup);
+  for (size_t at = 0; at < kTile; at += how.bucket, ++buckets) {
+    const UniformQuantizer quantizer(*buckets, 4);
+    if (how.rounding == Rounding::stochastic) {
+      quantize_four_bits<true>(quantizer, x + at, how.bucket, group, key, to + at / 2);
+    } else {
+      quantize_four_bits<false>(quantizer, x + at, how.bucket, group, key, to + at / 2);
+    }
+    group += how.bucket / static_cast<uint32_t>(kGroup);
+  }
+}
+
 HWY_INLINE bool measurable_by_tile(const Bucketed& how) {
-  return how.scheme == Scheme::uniform && kTile % how.bucket == 0 && how.bucket % (4 * kLanes) == 0;
+  return how.scheme == Scheme::uniform && kTile % how.bucket == 0 && how.bucket % kGroup == 0;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -419,6 +499,11 @@ void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& op
       measured = kTile / how.bucket;
       bucket_end = tile_end;
       for (size_t k = 0; k < measured; ++k) store_bucket(how, buckets[k], meta);
+      if (how.bits == 4) {
+        encode_tile_four_bits(how, buckets, numbers, element, stream_key(folded_key, element), packed);
+        packed += kTile / 2;
+        continue;
+      }
     }
     while (bucket_end < tile_end) {
       const size_t begin = bucket_end;

@@ -509,11 +509,10 @@ HWY_INLINE bool read_block(VectorReader& coder, NumberReader& reader, const Rans
   return true;
 }
 
-bool grid_from_symbols(RansReader& rans, const uint8_t* classes, const Quantization& how, int shape,
+bool grid_from_symbols(RansReader& rans, const uint8_t* classes, const Quantization& how, const RansTable* tables,
                        std::span<const std::byte> numbers, TensorView out, bool add) {
   const auto* const begin = reinterpret_cast<const uint8_t*>(numbers.data());
   NumberReader reader{begin, begin + numbers.size()};
-  const RansTable* const tables = &grid::tables()[static_cast<size_t>(shape * grid::kLevels)];
   BlockKeys keys(how);
   VectorReader coder(rans);
   bool ok = true;
@@ -619,9 +618,10 @@ std::byte* to_symbols(ConstTensorView chunk, const Quantization& how, Symbols& s
   return HWY_DYNAMIC_DISPATCH(grid_to_symbols)(chunk, how, symbols, numbers);
 }
 
-bool from_symbols(RansReader& reader, const std::uint8_t* classes, const Quantization& how, int shape,
-                  std::span<const std::byte> numbers, TensorView out, Into into) noexcept {
-  return HWY_DYNAMIC_DISPATCH(grid_from_symbols)(reader, classes, how, shape, numbers, out,
+bool from_symbols(RansReader& reader, const std::uint8_t* classes, const Quantization& how,
+                  const RansTable* tables, std::span<const std::byte> numbers, TensorView out,
+                  Into into) noexcept {
+  return HWY_DYNAMIC_DISPATCH(grid_from_symbols)(reader, classes, how, tables, numbers, out,
                                                  into == Into::add);
 }
 

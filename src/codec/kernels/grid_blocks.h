@@ -42,10 +42,11 @@ inline constexpr std::size_t kMaxNumberBytes = 4 * grid::kBlock;
 std::byte* to_symbols(ConstTensorView chunk, const Quantization& how, Symbols& symbols,
                       std::byte* numbers) noexcept;
 
-/// The reverse: decodes the symbols of all blocks and the numbers from them. False when the bytes do not
+/// The reverse: decodes the symbols of all blocks, with one table per level, and the numbers from them. False when the bytes do not
 /// make sense or run out; some of `out` may then have been changed.
-bool from_symbols(RansReader& reader, const std::uint8_t* classes, const Quantization& how, int shape,
-                  std::span<const std::byte> numbers, TensorView out, Into into) noexcept;
+bool from_symbols(RansReader& reader, const std::uint8_t* classes, const Quantization& how,
+                  const RansTable* tables, std::span<const std::byte> numbers, TensorView out,
+                  Into into) noexcept;
 
 /// A chunk without entropy coding: per block the width of its integers in bits (0: zeros; kRawWidth: numbers
 /// as they are) and the packed integers.

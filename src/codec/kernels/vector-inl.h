@@ -212,17 +212,21 @@ HWY_INLINE VU hash_counters(VU counters, StreamKey key) {
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// The random bits of the 32 elements of one group, as kGroupVectors vectors of 0..65535.
-HWY_INLINE void draw_group(StreamKey key, uint32_t group, VI* bits) {
+/// The random bits of the 32 elements of one group, as kGroupVectors vectors of 0..65535; `counters` are
+/// those of the group's first kLanes elements.
+HWY_INLINE void draw_counters(StreamKey key, VU counters, VI* bits) {
   const U32 du;
   constexpr size_t kHalf = kGroupVectors / 2;
   for (size_t v = 0; v < kHalf; ++v) {
-    const uint32_t first = group * 16 + static_cast<uint32_t>(v * kLanes);
-    const VU counters = hn::Add(lane_numbers(), hn::Set(du, first));
     const VU hash = hash_counters(counters, key);
+    counters = hn::Add(counters, hn::Set(du, kLanes));
     bits[v] = hn::BitCast(I32(), hn::And(hash, hn::Set(du, 0xffff)));
     bits[v + kHalf] = hn::BitCast(I32(), hn::ShiftRight<16>(hash));
   }
+}
+
+HWY_INLINE void draw_group(StreamKey key, uint32_t group, VI* bits) {
+  draw_counters(key, hn::Add(lane_numbers(), hn::Set(U32(), group * 16)), bits);
 }
 
 /// The random bits of kLanes consecutive elements from any one on.
