@@ -1,0 +1,123 @@
+// The command line: the list of subcommands, and how failures leave it.
+//
+// Exit codes: 0 done, 1 failed (a damaged frame, an unreadable file), 2 used wrongly (an unknown
+// option, codec or instruction set). Every failure is one sentence on stderr that says what to do.
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <cstdio>
+#include <new>
+#include <string>
+
+#include "gradwire/environment.h"
+#include "gradwire/error.h"
+#include "progress.h"
+#include "subcommands.h"
+
+namespace gradwire::cli {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kUsedWrongly = 2;
+
+void add_subcommands(CLI::App& app) {
+  app.set_version_flag("--version", "gradwire " GRADWIRE_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  gradwire bench codec                     speed of every codec beside memcpy\n"
+      "  gradwire bench distortion --json         bits and error on synthetic data, for scripts\n"
+      "  gradwire inspect frame.bin               what a frame holds\n"
+      "\n"
+      "GRADWIRE_ISA=scalar|avx2|... chooses the vector instructions; every choice gives the same "
+      "bytes.");
+
+  CLI::App& bench = *app.add_subcommand("bench", "Measure speed and error on this machine");
+  bench.require_subcommand(1);
+  bench.footer(
+      "Examples:\n"
+      "  gradwire bench codec --codec grid:step=0.5 --bytes 1M\n"
+      "  gradwire bench distortion --gradients data/gradients.safetensors\n"
+      "  gradwire bench coder --json");
+  add_bench_codec(bench);
+  add_bench_distortion(bench);
+  add_bench_coder(bench);
+  add_inspect(app);
+}
+
+/// The command that the arguments named, as far as they did: "gradwire bench codec".
+const CLI::App& deepest_command(const CLI::App& app, std::string& name) {
+  name += (name.empty() ? "" : " ") + app.get_name();
+  const auto used = app.get_subcommands();
+  return used.empty() ? app : deepest_command(*used.front(), name);
+}
+
+std::string choices(const CLI::App& command) {
+  std::string names;
+  for (const CLI::App* choice : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names += (names.empty() ? "" : ", ") + choice->get_name();
+  }
+  return names;
+}
+
+/// Joins what is wrong and its remedy into one sentence.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  std::string name;
+  const CLI::App& command = deepest_command(app, name);
+  std::string message = error.what();
+  if (command.get_require_subcommand_min() > 0) message = "Name one of: " + choices(command);
+  const bool capitalised =
+      message.size() > 1 && std::isupper(static_cast<unsigned char>(message[1])) == 0;
+  if (capitalised) {
+    message[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(message[0])));
+  }
+  return name + ": " + message + "; see " + name + " --help";
+}
+
+int fail(const std::string& message, int exit_code) {
+  clear_progress();
+  std::fprintf(stderr, "%s\n", message.c_str());
+  return exit_code;
+}
+
+bool is_usage(ErrorCode code) {
+  return code == ErrorCode::invalid_spec || code == ErrorCode::invalid_argument ||
+         code == ErrorCode::unavailable;
+}
+
+/// A full disk or a closed pipe must not pass for success.
+int finish_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  return fail("gradwire: the output could not be written; check the disk or the pipe", kFailed);
+}
+
+int run(int argc, char** argv) {
+  configure_from_environment();
+  CLI::App app("gradwire compresses the gradients that training workers exchange.", "gradwire");
+  add_subcommands(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help and --version
+    app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return fail(usage_message(app, error), kUsedWrongly);
+  }
+  return finish_output();
+}
+
+int guarded_run(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const Error& error) {
+    return fail(std::string("gradwire: ") + error.what(),
+                is_usage(error.code()) ? kUsedWrongly : kFailed);
+  } catch (const std::bad_alloc&) {
+    return fail("gradwire: there is not enough memory; choose smaller sizes or free some", kFailed);
+  } catch (const std::exception& error) {
+    return fail(std::string("gradwire: ") + error.what(), kFailed);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::cli
+
+int main(int argc, char** argv) { return gradwire::cli::guarded_run(argc, argv); }

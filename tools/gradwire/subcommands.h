@@ -1,0 +1,17 @@
+// The subcommands of `gradwire`, one source file each. Each function adds its options, its help
+// with examples and the callback that runs it. Callbacks throw `gradwire::Error`; main.cc turns it
+// into one sentence and an exit code.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace gradwire::cli {
+
+void add_bench_codec(CLI::App& bench);
+void add_bench_distortion(CLI::App& bench);
+void add_bench_coder(CLI::App& bench);
+void add_inspect(CLI::App& gradwire);
+
+}  // namespace gradwire::cli
