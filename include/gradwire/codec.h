@@ -7,11 +7,12 @@
 //   gradwire::Encoded done = codec.encode(x, {.random = {.seed = 7, .step = step}}, bytes);
 //   codec.decode_add(std::span(bytes).first(done.bytes), x.dtype, sum);
 //
-// What `encode` writes is a bare payload. It carries no length, checksum or codec name: those belong to a
-// frame (`frame.h`), which is what goes over a wire or into a file.
+// What `encode` writes is a bare payload. It carries no length, checksum or codec name: those
+// belong to a frame (`frame.h`), which is what goes over a wire or into a file.
 //
-// Threads: a Codec may be used by any number of threads at once. Nothing here allocates except `parse`,
-// `spec` and the functions that list codecs. Encoding and decoding use up to 160 KiB of stack.
+// Threads: a Codec may be used by any number of threads at once. Nothing here allocates except
+// `parse`, `spec` and the functions that list codecs. Encoding and decoding use up to 160 KiB of
+// stack.
 #pragma once
 
 #include <array>
@@ -32,17 +33,17 @@ struct CodecKind;  // one entry of the registry, src/codec/registry.h
 
 /// What may be relied upon, whatever the numbers.
 struct Traits {
-  bool lossless = false;    ///< decodes to the very bits that were encoded (same dtype)
-  bool unbiased = false;    ///< the mean of the decoded value over seeds is the encoded value
-  bool fixed_size = false;  ///< the encoded size depends on the count alone
-  bool keeps_zeros = false; ///< an exact zero decodes to an exact zero
+  bool lossless = false;     ///< decodes to the very bits that were encoded (same dtype)
+  bool unbiased = false;     ///< the mean of the decoded value over seeds is the encoded value
+  bool fixed_size = false;   ///< the encoded size depends on the count alone
+  bool keeps_zeros = false;  ///< an exact zero decodes to an exact zero
 };
 
 /// What an encoding depends on besides the numbers.
 struct EncodeOptions {
-  RandomKey random;
-  /// Where the numbers stand in their tensor, so that slices of it draw the numbers the whole would draw.
-  /// A multiple of `kSliceAlignment`.
+  RandomKey random{};
+  /// Where the numbers stand in their tensor, so that slices of it draw the numbers the whole would
+  /// draw. A multiple of `kSliceAlignment`.
   std::uint64_t first_element = 0;
 };
 
@@ -68,26 +69,29 @@ class Codec {
   std::string_view name() const noexcept;
   Traits traits() const noexcept;
 
-  /// A codec for slices of `layer`: statistics that must be taken over a whole layer (the `grid` codec's
-  /// rms and, with `nmse=`, its step) are taken here, once. Codecs that need none return themselves.
-  /// Encoding with an unfitted codec takes the statistics from the slice it is given.
+  /// A codec for slices of `layer`: statistics that must be taken over a whole layer (the `grid`
+  /// codec's rms and, with `nmse=`, its step) are taken here, once. Codecs that need none return
+  /// themselves. Encoding with an unfitted codec takes the statistics from the slice it is given.
   Codec fit(ConstTensorView layer) const noexcept;
 
   /// No encoding of `count` elements is larger, whatever the numbers and the dtype.
   std::size_t max_encoded_bytes(std::size_t count) const noexcept;
 
-  /// Encodes `x` into the front of `out`, which has at least `max_encoded_bytes(x.count)` bytes; what
-  /// lies behind the encoded bytes may be overwritten.
-  Encoded encode(ConstTensorView x, const EncodeOptions& options, std::span<std::byte> out) const noexcept;
+  /// Encodes `x` into the front of `out`, which has at least `max_encoded_bytes(x.count)` bytes;
+  /// what lies behind the encoded bytes may be overwritten.
+  Encoded encode(ConstTensorView x, const EncodeOptions& options,
+                 std::span<std::byte> out) const noexcept;
 
-  /// Decodes a payload of `out.count` elements that were encoded from `source` numbers. The bytes may come
-  /// from anywhere: nothing is read beyond them, nothing written beyond `out`, and what does not decode is
-  /// reported. After an error `out` holds unspecified numbers. (A frame's checksum is verified before
-  /// anything is written.)
+  /// Decodes a payload of `out.count` elements that were encoded from `source` numbers. The bytes
+  /// may come from anywhere: nothing is read beyond them, nothing written beyond `out`, and what
+  /// does not decode is reported. After an error `out` holds unspecified numbers. (A frame's
+  /// checksum is verified before anything is written.)
   Status decode(std::span<const std::byte> payload, Dtype source, TensorView out) const noexcept;
 
-  /// Like `decode`, but adds to `out`: the reduction step. Sums are formed in fp32 and rounded once.
-  Status decode_add(std::span<const std::byte> payload, Dtype source, TensorView out) const noexcept;
+  /// Like `decode`, but adds to `out`: the reduction step. Sums are formed in fp32 and rounded
+  /// once.
+  Status decode_add(std::span<const std::byte> payload, Dtype source,
+                    TensorView out) const noexcept;
 
   /// Same kind, same settings.
   friend bool operator==(const Codec& a, const Codec& b) noexcept {
