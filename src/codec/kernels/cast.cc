@@ -12,6 +12,12 @@ namespace gradwire::HWY_NAMESPACE {
 template <Dtype kFrom, Dtype kTo, bool kAdd>
 void cast_as(const void* from, size_t n, void* to) {
   size_t i = 0;
+  if constexpr (kTo == Dtype::bf16 && !kAdd) {
+    for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+      to_bf16(load_vector<kFrom>(from, i), load_vector<kFrom>(from, i + kLanes),
+              static_cast<uint16_t*>(to) + i);
+    }
+  }
   for (; i + kLanes <= n; i += kLanes) {
     VF x = load_vector<kFrom>(from, i);
     if constexpr (kAdd) x = hn::Add(load_vector<kTo>(to, i), x);

@@ -1,8 +1,8 @@
-// What all kernels share, compiled once per instruction set (no include guard but Highway's own toggle:
-// Highway includes the kernel files once per target).
+// What all kernels share, compiled once per instruction set (no include guard but Highway's own
+// toggle: Highway includes the kernel files once per target).
 //
-// Vectors are at most eight floats wide, whatever the CPU has: groups of 32 elements then cover every
-// target, and sums run in the same order on all of them.
+// Vectors are at most eight floats wide, whatever the CPU has: groups of 32 elements then cover
+// every target, and sums run in the same order on all of them.
 #if defined(GRADWIRE_CODEC_KERNELS_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_CODEC_KERNELS_VECTOR_INL_H_
 #undef GRADWIRE_CODEC_KERNELS_VECTOR_INL_H_
@@ -100,7 +100,8 @@ HWY_INLINE void to_f16(VF x, uint16_t* to) {
   half = hn::IfThenElse(hn::RebindMask(du, hn::Lt(m, hn::Set(di, 0x38800000))), denormal, half);
   half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x477fefff))), hn::Set(du, 0x7c00),
                         half);
-  const VU nan = hn::Or(hn::Set(du, 0x7e00), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ff)));
+  const VU nan =
+      hn::Or(hn::Set(du, 0x7e00), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x3ff)));
   half = hn::IfThenElse(hn::RebindMask(du, hn::Gt(m, hn::Set(di, 0x7f800000))), nan, half);
   hn::StoreU(hn::TruncateTo(U16(), hn::Or(half, sign)), U16(), to);
 #endif
@@ -110,19 +111,31 @@ HWY_INLINE VF from_bf16(const uint16_t* from) {
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(U32(), hn::LoadU(U16(), from))));
 }
 
-/// The bf16 nearest to x, ties to even, in the low halves; NaN stays NaN.
-HWY_INLINE VU round_bf16(VF x) {
+/// The bf16 nearest to x, ties to even, sign-extended; NaN stays NaN.
+HWY_INLINE VI round_bf16(VF x) {
   const U32 du;
   const VU bits = hn::BitCast(du, x);
   const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const VU rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff))));
-  const VU quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40));
+  const VU rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
+  const VU quiet = hn::Or(bits, hn::Set(du, 0x400000));
   const auto nan = hn::RebindMask(du, hn::Ne(x, x));
-  return hn::IfThenElse(nan, quiet, rounded);
+  return hn::ShiftRight<16>(hn::BitCast(I32(), hn::IfThenElse(nan, quiet, rounded)));
 }
 
 HWY_INLINE void to_bf16(VF x, uint16_t* to) {
-  hn::StoreU(hn::TruncateTo(U16(), round_bf16(x)), U16(), to);
+  hn::StoreU(hn::TruncateTo(U16(), hn::BitCast(U32(), round_bf16(x))), U16(), to);
+}
+
+/// Two vectors at once, in half the instructions.
+HWY_INLINE void to_bf16(VF first, VF second, uint16_t* to) {
+  const hn::Repartition<int16_t, I32> d16;
+  auto packed = hn::ReorderDemote2To(d16, round_bf16(first), round_bf16(second));
+  if constexpr (kLanes == 8) {  // blocks hold first0 second0 | first1 second1, 64 bits each
+    HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 1, 4, 5, 2, 3, 6, 7};
+    packed = hn::BitCast(
+        d16, hn::TableLookupLanes(hn::BitCast(U32(), packed), hn::SetTableIndices(U32(), kOrder)));
+  }
+  hn::StoreU(packed, d16, reinterpret_cast<int16_t*>(to));
 }
 
 /// The n < kLanes numbers at `from`, zeros behind them. Reads nothing else.
@@ -134,7 +147,8 @@ HWY_INLINE VF load_few(const float* from, size_t n) {
 
 template <Dtype kDtype>
 HWY_INLINE VF load_vector(const void* from, size_t index) {
-  if constexpr (kDtype == Dtype::f32) return hn::LoadU(F32(), static_cast<const float*>(from) + index);
+  if constexpr (kDtype == Dtype::f32)
+    return hn::LoadU(F32(), static_cast<const float*>(from) + index);
   if constexpr (kDtype == Dtype::f16) return from_f16(static_cast<const uint16_t*>(from) + index);
   if constexpr (kDtype == Dtype::bf16) return from_bf16(static_cast<const uint16_t*>(from) + index);
 }
@@ -180,8 +194,8 @@ HWY_INLINE const float* as_floats(ConstTensorView x, size_t first, size_t n, flo
   return scratch;
 }
 
-/// Where to put floats so that `finish_floats` brings them to out[first..]: there, or in `scratch`, which
-/// is filled with what out holds when `keep` is set.
+/// Where to put floats so that `finish_floats` brings them to out[first..]: there, or in `scratch`,
+/// which is filled with what out holds when `keep` is set.
 HWY_INLINE float* floats_for(TensorView out, size_t first, size_t n, float* scratch, bool keep) {
   if (out.dtype == Dtype::f32) return static_cast<float*>(out.data) + first;
   if (keep) as_floats(out, first, n, scratch);
@@ -212,8 +226,8 @@ HWY_INLINE VU hash_counters(VU counters, StreamKey key) {
   return hn::Xor(x, hn::ShiftRight<16>(x));
 }
 
-/// The random bits of the 32 elements of one group, as kGroupVectors vectors of 0..65535; `counters` are
-/// those of the group's first kLanes elements.
+/// The random bits of the 32 elements of one group, as kGroupVectors vectors of 0..65535;
+/// `counters` are those of the group's first kLanes elements.
 HWY_INLINE void draw_counters(StreamKey key, VU counters, VI* bits) {
   const U32 du;
   constexpr size_t kHalf = kGroupVectors / 2;
@@ -245,8 +259,8 @@ HWY_INLINE VI draw_vector(StreamKey key, uint64_t element) {
 
 // ---------------------------------------------------------------------------------------------
 
-/// x rounded to the nearest integer, ties to even; |x| < 2^31. (Highway's own also handles what is out of
-/// range, at twice the cost.)
+/// x rounded to the nearest integer, ties to even; |x| < 2^31. (Highway's own also handles what is
+/// out of range, at twice the cost.)
 HWY_INLINE VI nearest_int(VF x) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   return VI{_mm256_cvtps_epi32(x.raw)};
@@ -264,12 +278,14 @@ HWY_INLINE void store_bytes(VI a, VI b, VI c, VI d, uint8_t* to) {
   const auto low = hn::ReorderDemote2To(di16, a, b);
   const auto high = hn::ReorderDemote2To(di16, c, d);
   const auto mixed = hn::BitCast(d8, hn::Or(low, hn::ShiftLeft<8>(high)));
-  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                     1, 3, 5, 7, 9, 11, 13, 15};
   const auto split = hn::TableLookupBytes(mixed, hn::LoadDup128(d8, kSplit));
   if constexpr (kLanes == 8) {  // 128-bit blocks hold a0 b0 c0 d0 | a1 b1 c1 d1
     HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
     const auto words = hn::BitCast(U32(), split);
-    hn::StoreU(hn::BitCast(d8, hn::TableLookupLanes(words, hn::SetTableIndices(U32(), kOrder))), d8, to);
+    hn::StoreU(hn::BitCast(d8, hn::TableLookupLanes(words, hn::SetTableIndices(U32(), kOrder))), d8,
+               to);
   } else {
     hn::StoreU(split, d8, to);
   }
