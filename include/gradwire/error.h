@@ -1,7 +1,7 @@
 // How gradwire reports failure.
 //
-// Set-up (parsing a spec, choosing an instruction set) throws `Error`. Hot paths (encode, decode) are
-// `noexcept` and return a `Status`; `check` turns one into the other at the edges.
+// Set-up (parsing a spec, choosing an instruction set) throws `Error`. Hot paths (encode, decode)
+// are `noexcept` and return a `Status`; `check` turns one into the other at the edges.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,14 @@ namespace gradwire {
 /// The outcome of a call on a hot path. Numbers are part of the C ABI and never change meaning.
 enum class Status : std::uint8_t {
   ok = 0,
-  buffer_too_small = 1,     ///< the output has fewer bytes than `max_encoded_bytes` / `max_frame_bytes`
-  invalid_argument = 2,     ///< a misaligned `first_element`, a null pointer with a count
-  truncated = 3,            ///< the bytes end before the frame does
-  corrupt = 4,              ///< wrong magic, checksum or structure: these bytes are not what was sent
+  buffer_too_small =
+      1,  ///< the output has fewer bytes than `max_encoded_bytes` / `max_frame_bytes`
+  invalid_argument = 2,  ///< a misaligned `first_element`, a null pointer with a count
+  truncated = 3,         ///< the bytes end before the frame does
+  corrupt = 4,           ///< wrong magic, checksum or structure: these bytes are not what was sent
   unsupported_version = 5,  ///< a frame of a newer gradwire
   unknown_codec = 6,        ///< a frame that uses a codec or dtype this build does not know
-  count_mismatch = 7,       ///< the frame holds another number of segments or elements than asked for
+  count_mismatch = 7,  ///< the frame holds another number of segments or elements than asked for
 };
 
 /// One sentence on what happened and what to do about it. Static storage; never null.

@@ -1,8 +1,8 @@
 // Frames: encoded numbers as they travel. `docs/format.md` is the specification.
 //
-// A frame holds segments, one per layer that a message covers. Each segment has its own codec, dtype and
-// count, so bits may change per layer and per step without renegotiation. A checksum over the whole frame
-// is verified before anything is decoded: a damaged frame never changes the output.
+// A frame holds segments, one per layer that a message covers. Each segment has its own codec,
+// dtype and count, so bits may change per layer and per step without renegotiation. A checksum over
+// the whole frame is verified before anything is decoded: a damaged frame never changes the output.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,8 @@ struct SegmentView {
 std::size_t max_frame_bytes(std::span<const Segment> segments) noexcept;
 std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept;
 
-/// Encodes the segments, in order, into the front of `out`, which has at least `max_frame_bytes` bytes.
+/// Encodes the segments, in order, into the front of `out`, which has at least `max_frame_bytes`
+/// bytes.
 Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out) noexcept;
 
 /// A checked frame. Construction verifies length, checksum and every segment header.
@@ -53,8 +54,8 @@ class FrameReader {
   /// The frame's own length; `bytes` may be longer.
   std::size_t size() const noexcept { return bytes_.size(); }
 
-  /// Segments are walked in order; asking for the one after the last asked is cheap. `index` is below
-  /// `segment_count()` and the status is ok.
+  /// Segments are walked in order; asking for the one after the last asked is cheap. `index` is
+  /// below `segment_count()` and the status is ok.
   SegmentView segment(std::size_t index) noexcept;
 
   /// Decodes segment `index`; `out.count` is its count, `out.dtype` may differ from its dtype.
@@ -65,7 +66,7 @@ class FrameReader {
   std::span<const std::byte> bytes_;
   Status status_ = Status::ok;
   std::size_t segment_count_ = 0;
-  std::size_t at_index_ = 0;   // the segment whose header stands at at_offset_
+  std::size_t at_index_ = 0;  // the segment whose header stands at at_offset_
   std::size_t at_offset_ = 0;
 };
 

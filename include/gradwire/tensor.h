@@ -16,7 +16,8 @@ constexpr std::size_t size_of(Dtype dtype) noexcept { return dtype == Dtype::f32
 /// "f32", "f16" or "bf16". Static storage.
 const char* name_of(Dtype dtype) noexcept;
 
-/// Contiguous elements to read. `data` may be null only when `count` is 0, and is aligned to its element.
+/// Contiguous elements to read. `data` may be null only when `count` is 0, and is aligned to its
+/// element.
 struct ConstTensorView {
   const void* data = nullptr;
   std::size_t count = 0;

@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little,
               "gradwire copies numbers to the wire as they lie in memory");
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
+requires std::is_trivially_copyable_v<T>
 inline T load(const std::byte* from) noexcept {
   T value;
   std::memcpy(&value, from, sizeof(T));
@@ -21,10 +21,8 @@ inline T load(const std::byte* from) noexcept {
 }
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-inline void store(std::byte* to, const T& value) noexcept {
-  std::memcpy(to, &value, sizeof(T));
-}
+requires std::is_trivially_copyable_v<T>
+inline void store(std::byte* to, const T& value) noexcept { std::memcpy(to, &value, sizeof(T)); }
 
 template <std::unsigned_integral T>
 constexpr T round_up(T value, T multiple) noexcept {

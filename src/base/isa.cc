@@ -19,8 +19,8 @@ struct Isa {
 constexpr Isa kIsas[] = {
     {"scalar", HWY_EMU128},
 #if HWY_ARCH_X86
-    {"ssse3", HWY_SSSE3}, {"sse4", HWY_SSE4},       {"avx2", HWY_AVX2},
-    {"avx3", HWY_AVX3},   {"avx3_dl", HWY_AVX3_DL},
+    {"ssse3", HWY_SSSE3},   {"sse4", HWY_SSE4},       {"avx2", HWY_AVX2},
+    {"avx3", HWY_AVX3},     {"avx3_dl", HWY_AVX3_DL},
 #elif HWY_ARCH_ARM
     {"neon", HWY_NEON},
 #endif
@@ -73,8 +73,8 @@ void use_isa(std::string_view name) {
     if (name == isa.name) return apply(isa);
     known += std::string(", ") + isa.name;
   }
-  throw Error(ErrorCode::unavailable,
-              "instruction set '" + std::string(name) + "' is not available here; choose one of: " + known);
+  throw Error(ErrorCode::unavailable, "instruction set '" + std::string(name) +
+                                          "' is not available here; choose one of: " + known);
 }
 
 }  // namespace gradwire

@@ -1,8 +1,8 @@
 // The counter-based generator, in the terms that kernels need.
 //
-// Element i of a tensor draws 16 bits. A 32-bit hash serves two elements: of each group of 32 elements,
-// the 16 hashes' low halves go to the first 16 elements and the high halves to the other 16. Vectors of
-// 4, 8 or 16 lanes all draw whole groups without shuffling.
+// Element i of a tensor draws 16 bits. A 32-bit hash serves two elements: of each group of 32
+// elements, the 16 hashes' low halves go to the first 16 elements and the high halves to the
+// other 16. Vectors of 4, 8 or 16 lanes all draw whole groups without shuffling.
 //
 //   counter = (i / 32) * 16 + i % 16 (32 bits)      region = i / 2^33
 //   hash    = finish(counter, stream_key(key, region))
@@ -47,7 +47,8 @@ constexpr std::uint32_t counter_of(std::uint64_t element) noexcept {
   return static_cast<std::uint32_t>(element / kGroupElements * 16 + element % 16);
 }
 
-// Two multiply-xorshift rounds with the constants of the published low-bias 32-bit hash "lowbias32".
+// Two multiply-xorshift rounds with the constants of the published low-bias 32-bit hash
+// "lowbias32".
 inline constexpr std::uint32_t kHashMultiply1 = 0x7feb352d;
 inline constexpr std::uint32_t kHashMultiply2 = 0x846ca68b;
 

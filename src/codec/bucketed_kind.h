@@ -24,8 +24,8 @@ inline std::size_t bucketed_encode(const Codec::Params& params, ConstTensorView 
   return how.payload_bytes(x.count);
 }
 
-inline Status bucketed_decode(const Codec::Params& params, std::span<const std::byte> payload, Dtype,
-                              TensorView out, Into into) noexcept {
+inline Status bucketed_decode(const Codec::Params& params, std::span<const std::byte> payload,
+                              Dtype, TensorView out, Into into) noexcept {
   const auto how = unpack<kernels::Bucketed>(params);
   if (payload.size() != how.payload_bytes(out.count)) return Status::corrupt;
   kernels::decode_bucketed(how, payload, out, into);

@@ -1,9 +1,10 @@
-// `exponential`: a sign and a power of two. Each bucket travels as its largest magnitude, the norm; each
-// number as a sign bit and a level: 0 is zero, level i of the top one is norm * 2^(i - top). Small numbers
-// keep their relative precision where `uniform` rounds them all to the same few levels.
+// `exponential`: a sign and a power of two. Each bucket travels as its largest magnitude, the norm;
+// each number as a sign bit and a level: 0 is zero, level i of the top one is norm * 2^(i - top).
+// Small numbers keep their relative precision where `uniform` rounds them all to the same few
+// levels.
 //
-// The error of a number is below the distance of the two levels around it: at most its own magnitude, or
-// norm * 2^(1 - top) for numbers below the smallest level.
+// The error of a number is below the distance of the two levels around it: at most its own
+// magnitude, or norm * 2^(1 - top) for numbers below the smallest level.
 #include <fmt/format.h>
 
 #include "codec/bucketed_kind.h"
@@ -27,12 +28,14 @@ Codec::Params parse(SpecReader& spec) {
 std::string format(const Codec::Params& params) {
   const auto how = unpack<Bucketed>(params);
   return fmt::format("exponential:bits={},bucket={},rounding={},meta={}", how.bits, how.bucket,
-                     kRoundings[static_cast<int>(how.rounding)], kMetas[static_cast<int>(how.meta)]);
+                     kRoundings[static_cast<int>(how.rounding)],
+                     kMetas[static_cast<int>(how.meta)]);
 }
 
 bool valid(const Codec::Params& params) noexcept {
   const auto how = unpack<Bucketed>(params);
-  return how.scheme == Scheme::exponential && how.bits >= 2 && how.bits <= 8 && bucketed_valid(params);
+  return how.scheme == Scheme::exponential && how.bits >= 2 && how.bits <= 8 &&
+         bucketed_valid(params);
 }
 
 Traits traits(const Codec::Params& params) noexcept {

@@ -16,7 +16,8 @@ struct FrameHeader {
   std::uint16_t reserved;
   std::uint64_t length;  // of the whole frame, checksum included
   std::uint32_t segment_count;
-  std::uint32_t check;  // of the fields above, so that a damaged length is not taken for a short read
+  std::uint32_t
+      check;  // of the fields above, so that a damaged length is not taken for a short read
 };
 static_assert(sizeof(FrameHeader) == 24);
 
@@ -49,7 +50,8 @@ Status check_segment(const SegmentHeader& header, std::size_t room) noexcept {
   if (kind == nullptr || header.dtype >= kDtypeCount) return Status::unknown_codec;
   if (!kind->valid(header.params)) return Status::corrupt;
   if (header.payload_bytes > room) return Status::corrupt;
-  return round_up<std::uint64_t>(header.payload_bytes, kAlignment) > room ? Status::corrupt : Status::ok;
+  return round_up<std::uint64_t>(header.payload_bytes, kAlignment) > room ? Status::corrupt
+                                                                          : Status::ok;
 }
 
 bool padding_is_zero(const std::byte* at, std::size_t payload_bytes) noexcept {
@@ -109,7 +111,8 @@ Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out
   for (const Segment& segment : segments) {
     std::byte* const header_at = out.data() + offset;
     offset += sizeof(SegmentHeader);
-    const Encoded encoded = segment.codec.encode(segment.values, segment.options, out.subspan(offset));
+    const Encoded encoded =
+        segment.codec.encode(segment.values, segment.options, out.subspan(offset));
     if (encoded.status != Status::ok) return {encoded.status, 0};
     store(header_at, SegmentHeader{.codec = CodecAccess::kind(segment.codec).id,
                                    .dtype = static_cast<std::uint8_t>(segment.values.dtype),

@@ -1,8 +1,9 @@
-// `grid`: an entropy-coded grid. Numbers become integers, in steps that depend on the layer's and the
-// block's rms; the integers go through an entropy coder whose table is picked per block.
+// `grid`: an entropy-coded grid. Numbers become integers, in steps that depend on the layer's and
+// the block's rms; the integers go through an entropy coder whose table is picked per block.
 //
-// A payload is a small header and then one chunk after the other, 65 536 numbers each. A chunk is empty
-// (all zeros), coded, or packed when coding would not pay. docs/format.md, "Grid", is the specification.
+// A payload is a small header and then one chunk after the other, 65 536 numbers each. A chunk is
+// empty (all zeros), coded, or packed when coding would not pay. docs/format.md, "Grid", is the
+// specification.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,7 +47,8 @@ constexpr float kMinNmse = 1e-7f;
 constexpr float kMaxNmse = 1.0f;
 
 Codec::Params parse(SpecReader& spec) {
-  Settings settings{.amount = 0.5f, .locality = 0, .rms = 0, .rounding = {}, .target = Target::step};
+  Settings settings{
+      .amount = 0.5f, .locality = 0, .rms = 0, .rounding = {}, .target = Target::step};
   if (spec.has("step") && spec.has("nmse")) {
     throw Error(ErrorCode::invalid_spec, "codec grid takes step= or nmse=, not both");
   }
@@ -62,9 +64,9 @@ Codec::Params parse(SpecReader& spec) {
 
 std::string format(const Codec::Params& params) {
   const auto settings = unpack<Settings>(params);
-  std::string text = fmt::format("grid:{}={},locality={},rounding={}",
-                                 settings.target == Target::step ? "step" : "nmse", settings.amount,
-                                 settings.locality, kRoundings[static_cast<int>(settings.rounding)]);
+  std::string text = fmt::format(
+      "grid:{}={},locality={},rounding={}", settings.target == Target::step ? "step" : "nmse",
+      settings.amount, settings.locality, kRoundings[static_cast<int>(settings.rounding)]);
   return settings.rms == 0 ? text : text + fmt::format(",rms={}", settings.rms);
 }
 
@@ -98,10 +100,12 @@ class Steps {
   Steps(float base, float ratio) noexcept {
     table_[-kMinScale] = base;
     double step = base;
-    for (int scale = 1; scale <= kMaxScale; ++scale) table_[scale - kMinScale] = to_float(step *= ratio);
+    for (int scale = 1; scale <= kMaxScale; ++scale)
+      table_[scale - kMinScale] = to_float(step *= ratio);
     step = base;
     const double inverse = 1.0 / ratio;
-    for (int scale = -1; scale >= kMinScale; --scale) table_[scale - kMinScale] = to_float(step *= inverse);
+    for (int scale = -1; scale >= kMinScale; --scale)
+      table_[scale - kMinScale] = to_float(step *= inverse);
   }
 
   float of(int scale) const noexcept { return table_[scale - kMinScale]; }
@@ -115,7 +119,9 @@ class Steps {
 bool usable(float step) noexcept { return step > 0x1p-100f && step < 0x1p+100f; }
 
 /// The octave of a mean square relative to the layer's.
-int scale_of(double relative) noexcept { return std::clamp(std::ilogb(relative), kMinScale, kMaxScale); }
+int scale_of(double relative) noexcept {
+  return std::clamp(std::ilogb(relative), kMinScale, kMaxScale);
+}
 
 /// One chunk's blocks: energies, and what follows from them.
 struct Blocks {
@@ -130,8 +136,8 @@ std::size_t block_size(std::size_t block, std::size_t count) noexcept {
   return std::min(kBlock, count - block * kBlock);
 }
 
-/// Fills scales and steps from the energies. A block whose integers would not fit in 15 bits, or that is not
-/// finite, gets the step NaN: it is sent as it is.
+/// Fills scales and steps from the energies. A block whose integers would not fit in 15 bits, or
+/// that is not finite, gets the step NaN: it is sent as it is.
 void choose_steps(const Steps& steps, double mean_square, bool local, std::size_t count,
                   Blocks& blocks) noexcept {
   for (std::size_t b = 0; b < block_count(count); ++b) {
@@ -188,7 +194,8 @@ struct Scaling {
   float ratio;
 };
 
-/// A block with the relative mean square 2^(scale + ½) gets the step step * rms^(1-locality) * its rms^locality.
+/// A block with the relative mean square 2^(scale + ½) gets the step step * rms^(1-locality) * its
+/// rms^locality.
 Scaling scaling(const Settings& settings) noexcept {
   const double locality = settings.locality;
   const double base = static_cast<double>(settings.amount) * settings.rms * std::exp2(locality / 4);
@@ -213,8 +220,8 @@ double expected_nmse(const Settings& settings, ConstTensorView x, double energy)
   return error / energy;
 }
 
-/// The step that makes the requested error: Newton's method on logarithms, with the slope between the last
-/// two guesses. Ends when the error is right to 1 %.
+/// The step that makes the requested error: Newton's method on logarithms, with the slope between
+/// the last two guesses. Ends when the error is right to 1 %.
 float step_for_nmse(Settings settings, ConstTensorView x, double energy) noexcept {
   const double target = settings.amount;
   double step = std::sqrt(12 * target);
@@ -246,7 +253,13 @@ Settings fitted(Settings settings, ConstTensorView layer) noexcept {
   if (settings.target == Target::nmse) {
     settings.target = Target::step;
     settings.amount = energy.sum > 0 ? step_for_nmse(
-        [&] { Settings open = settings; open.target = Target::nmse; return open; }(), layer, energy.sum) : 0.5f;
+                                           [&] {
+                                             Settings open = settings;
+                                             open.target = Target::nmse;
+                                             return open;
+                                           }(),
+                                           layer, energy.sum)
+                                     : 0.5f;
   }
   return settings;
 }
@@ -284,22 +297,25 @@ struct CodedHeader {
 static_assert(sizeof(CodedHeader) == 16);
 constexpr std::int8_t kBlockBefore = 127;
 
-// A coded chunk: header, number bytes, block bytes, states, words. A packed one: mode, u32 length, bytes.
+// A coded chunk: header, number bytes, block bytes, states, words. A packed one: mode, u32 length,
+// bytes.
 
 constexpr std::size_t kStatesBytes = sizeof(RansStates);
 constexpr std::size_t kPackedHeaderBytes = 5;
 
-constexpr std::size_t groups_of(std::size_t symbols) { return divide_up<std::size_t>(symbols, kRansStates); }
+constexpr std::size_t groups_of(std::size_t symbols) {
+  return divide_up<std::size_t>(symbols, kRansStates);
+}
 
-/// What a chunk may take besides 512 bytes per block: headers, states, the symbols of classes and scales at
-/// their worst, and room for vector stores.
+/// What a chunk may take besides 512 bytes per block: headers, states, the symbols of classes and
+/// scales at their worst, and room for vector stores.
 constexpr std::size_t kChunkOverhead =
     sizeof(CodedHeader) + kStatesBytes + 2 * groups_of(kChunkBlocks) * 2 * kRansMaxGroupWords + 128;
 
 std::size_t max_bytes(const Codec::Params&, std::size_t count) noexcept {
   const std::size_t chunks = divide_up(count, kChunk);
-  return sizeof(PayloadHeader) + sizeof(DitherHeader) + block_count(count) * (kernels::kMaxNumberBytes + 4) +
-         chunks * kChunkOverhead;
+  return sizeof(PayloadHeader) + sizeof(DitherHeader) +
+         block_count(count) * (kernels::kMaxNumberBytes + 4) + chunks * kChunkOverhead;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -323,7 +339,9 @@ const RansTable* level_tables(int shape) noexcept {
   return &grid::tables()[static_cast<std::size_t>(shape * grid::kLevels)];
 }
 
-const RansTable& block_table(std::uint8_t index) noexcept { return grid::tables()[kFirstBlockTable + index]; }
+const RansTable& block_table(std::uint8_t index) noexcept {
+  return grid::tables()[kFirstBlockTable + index];
+}
 
 Choice cheapest_block_table(const std::uint32_t* histogram) noexcept {
   Choice best;
@@ -391,7 +409,8 @@ std::int8_t most_frequent(const BlockValues& from) noexcept {
   return static_cast<std::int8_t>(best);
 }
 
-/// Neighbours alike: differences to the block before; all alike: differences to the most frequent value.
+/// Neighbours alike: differences to the block before; all alike: differences to the most frequent
+/// value.
 BlockPlane describe(const BlockValues& values, int first) noexcept {
   const BlockPlane chained(values, first, kBlockBefore);
   const BlockPlane fixed(values, first, most_frequent(values));
@@ -467,10 +486,13 @@ std::byte* code_symbols(CodedHeader& header, const Symbols& symbols, const Block
     runs[run_count++] = {level_tables(header.shape) + grid::level_of(block_class),
                          static_cast<std::uint32_t>(groups_of(block_size(b, count)))};
   }
-  const RansRun class_run{&block_table(header.class_table), static_cast<std::uint32_t>(classes.groups())};
-  const RansRun scale_run{&block_table(header.scale_table), static_cast<std::uint32_t>(scales.groups())};
+  const RansRun class_run{&block_table(header.class_table),
+                          static_cast<std::uint32_t>(classes.groups())};
+  const RansRun scale_run{&block_table(header.scale_table),
+                          static_cast<std::uint32_t>(scales.groups())};
 
-  // Words are written backwards from where they could reach at most, then moved to where they belong.
+  // Words are written backwards from where they could reach at most, then moved to where they
+  // belong.
   const std::size_t groups = symbols.groups + classes.groups() + scales.groups();
   std::byte* const words = out + kStatesBytes;
   const std::size_t room = groups * 2 * kRansMaxGroupWords + 32;
@@ -487,8 +509,8 @@ std::byte* code_symbols(CodedHeader& header, const Symbols& symbols, const Block
   return words + 2 * header.word_count;
 }
 
-std::byte* encode_coded(ConstTensorView chunk, const Quantization& how, const Blocks& blocks, bool local,
-                        std::byte* out) noexcept {
+std::byte* encode_coded(ConstTensorView chunk, const Quantization& how, const Blocks& blocks,
+                        bool local, std::byte* out) noexcept {
   Symbols symbols;
   std::byte* const numbers = out + sizeof(CodedHeader);
   std::byte* const numbers_end = kernels::to_symbols(chunk, how, symbols, numbers);
@@ -512,8 +534,8 @@ std::byte* encode_coded(ConstTensorView chunk, const Quantization& how, const Bl
 }
 
 /// Scales go uncoded here, one byte per block.
-std::byte* encode_packed(ConstTensorView chunk, const Quantization& how, const Blocks& blocks, bool local,
-                         std::byte* out) noexcept {
+std::byte* encode_packed(ConstTensorView chunk, const Quantization& how, const Blocks& blocks,
+                         bool local, std::byte* out) noexcept {
   std::byte* at = out + kPackedHeaderBytes;
   if (local) {
     std::memcpy(at, blocks.scales, block_count(chunk.count));
@@ -528,8 +550,8 @@ std::byte* encode_packed(ConstTensorView chunk, const Quantization& how, const B
 /// Up to here packing may be shorter: the states alone would cost a bit or more per number.
 constexpr std::size_t kMayPack = 2048;
 
-std::byte* encode_chunk(ConstTensorView chunk, const Quantization& how, const Blocks& blocks, bool local,
-                        std::byte* out) noexcept {
+std::byte* encode_chunk(ConstTensorView chunk, const Quantization& how, const Blocks& blocks,
+                        bool local, std::byte* out) noexcept {
   const float* const steps_end = blocks.steps + block_count(chunk.count);
   if (std::all_of(blocks.steps, steps_end, [](float step) { return step == 0; })) {
     store(out, Mode::zeros);
@@ -563,7 +585,8 @@ std::size_t encode(const Codec::Params& params, ConstTensorView x, const EncodeO
     const bool local = settings.locality > 0;
     kernels::block_energies(chunk, blocks.energies);
     choose_steps(steps, mean_square, local, chunk.count, blocks);
-    const Quantization how{blocks.steps, settings.rounding, folded_key, options.first_element + first};
+    const Quantization how{blocks.steps, settings.rounding, folded_key,
+                           options.first_element + first};
     at = encode_chunk(chunk, how, blocks, local, at);
   });
   return static_cast<std::size_t>(at - out);
@@ -600,7 +623,9 @@ class ByteReader {
 class ValueReader {
  public:
   ValueReader(ByteReader& escapes, std::int8_t reference, int first) noexcept
-      : escapes_(escapes), chained_(reference == kBlockBefore), before_(chained_ ? first : reference) {}
+      : escapes_(escapes),
+        chained_(reference == kBlockBefore),
+        before_(chained_ ? first : reference) {}
 
   /// False when the value is out of range or the byte of an escape is missing.
   bool read(int symbol, int low, int high, int& value) noexcept {
@@ -620,8 +645,8 @@ class ValueReader {
   int before_;
 };
 
-bool read_classes(RansReader& rans, const CodedHeader& header, ByteReader& escapes, std::size_t count,
-                  std::uint8_t* classes) noexcept {
+bool read_classes(RansReader& rans, const CodedHeader& header, ByteReader& escapes,
+                  std::size_t count, std::uint8_t* classes) noexcept {
   const std::size_t n = block_count(count);
   std::uint8_t symbols[kChunkBlocks + kRansStates];
   if (!rans_decode(rans, block_table(header.class_table), groups_of(n), symbols)) return false;
@@ -636,8 +661,9 @@ bool read_classes(RansReader& rans, const CodedHeader& header, ByteReader& escap
   return true;
 }
 
-bool read_steps(RansReader& rans, const CodedHeader& header, ByteReader& escapes, const Steps& steps,
-                const std::uint8_t* classes, std::size_t count, float* block_steps) noexcept {
+bool read_steps(RansReader& rans, const CodedHeader& header, ByteReader& escapes,
+                const Steps& steps, const std::uint8_t* classes, std::size_t count,
+                float* block_steps) noexcept {
   const std::size_t n = block_count(count);
   const auto coded = static_cast<std::size_t>(std::count_if(classes, classes + n, is_coded));
   std::uint8_t symbols[kChunkBlocks + kRansStates];
@@ -647,7 +673,8 @@ bool read_steps(RansReader& rans, const CodedHeader& header, ByteReader& escapes
     if (!is_coded(classes[b])) continue;
     const int symbol = symbols[s++];
     int scale;
-    if (symbol == grid::kZeroBlock || !reader.read(symbol, kMinScale, kMaxScale, scale)) return false;
+    if (symbol == grid::kZeroBlock || !reader.read(symbol, kMinScale, kMaxScale, scale))
+      return false;
     block_steps[b] = steps.of(scale);
   }
   return true;
@@ -666,12 +693,14 @@ struct Decoding {
   }
 };
 
-bool decode_coded(ByteReader& reader, const Decoding& how, std::size_t first, TensorView out) noexcept {
+bool decode_coded(ByteReader& reader, const Decoding& how, std::size_t first,
+                  TensorView out) noexcept {
   CodedHeader header;
   std::span<const std::byte> numbers, block_bytes, states, words;
-  if (!reader.read(header) || header.shape >= grid::kShapes || header.class_table >= grid::kBlockTables ||
-      header.scale_table >= grid::kBlockTables || !reader.take(header.number_bytes, numbers) ||
-      !reader.take(header.block_bytes, block_bytes) || !reader.take(kStatesBytes, states) ||
+  if (!reader.read(header) || header.shape >= grid::kShapes ||
+      header.class_table >= grid::kBlockTables || header.scale_table >= grid::kBlockTables ||
+      !reader.take(header.number_bytes, numbers) || !reader.take(header.block_bytes, block_bytes) ||
+      !reader.take(kStatesBytes, states) ||
       !reader.take(std::size_t{2} * header.word_count, words)) {
     return false;
   }
@@ -688,12 +717,13 @@ bool decode_coded(ByteReader& reader, const Decoding& how, std::size_t first, Te
     return false;
   }
   return escapes.empty() &&
-         kernels::from_symbols(rans, classes, how.of_chunk(block_steps, first), level_tables(header.shape), numbers,
-                               out, how.into) &&
+         kernels::from_symbols(rans, classes, how.of_chunk(block_steps, first),
+                               level_tables(header.shape), numbers, out, how.into) &&
          rans_finished(rans);
 }
 
-bool decode_packed(ByteReader& reader, const Decoding& how, std::size_t first, TensorView out) noexcept {
+bool decode_packed(ByteReader& reader, const Decoding& how, std::size_t first,
+                   TensorView out) noexcept {
   Mode mode;
   std::uint32_t length;
   std::span<const std::byte> bytes;
@@ -720,7 +750,8 @@ bool decode_zeros(ByteReader& reader, TensorView out, Into into) noexcept {
   return true;
 }
 
-bool decode_chunk(ByteReader& reader, const Decoding& how, std::size_t first, TensorView out) noexcept {
+bool decode_chunk(ByteReader& reader, const Decoding& how, std::size_t first,
+                  TensorView out) noexcept {
   if (reader.empty()) return false;
   switch (static_cast<Mode>(*reader.position())) {
     case Mode::zeros:
@@ -737,13 +768,14 @@ bool plausible(const PayloadHeader& header) noexcept {
   return std::isfinite(header.base) && header.base >= 0 && header.ratio >= 1 && header.ratio < 1.5f;
 }
 
-Status decode(const Codec::Params& params, std::span<const std::byte> payload, Dtype, TensorView out,
-              Into into) noexcept {
+Status decode(const Codec::Params& params, std::span<const std::byte> payload, Dtype,
+              TensorView out, Into into) noexcept {
   const auto settings = unpack<Settings>(params);
   ByteReader reader(payload);
   PayloadHeader header;
   if (!reader.read(header) || !plausible(header)) return Status::corrupt;
-  Decoding how{Steps(header.base, header.ratio), settings.locality > 0, settings.rounding, {}, into};
+  Decoding how{
+      Steps(header.base, header.ratio), settings.locality > 0, settings.rounding, {}, into};
   if (how.rounding == Rounding::dither &&
       (!reader.read(how.dither) || how.dither.first_element % kSliceAlignment != 0)) {
     return Status::corrupt;

@@ -49,7 +49,8 @@ inline constexpr auto kLevelOfSum = [] {
   return levels;
 }();
 
-/// The class of integers whose magnitudes add up to `sum` over a whole block (scaled up for a short one).
+/// The class of integers whose magnitudes add up to `sum` over a whole block (scaled up for a short
+/// one).
 constexpr int class_of_sum(std::uint32_t sum) {
   int shift = 0;
   while (sum >> shift > kMaxLevelSum) ++shift;

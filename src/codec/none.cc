@@ -30,8 +30,8 @@ std::size_t encode(const Codec::Params&, ConstTensorView x, const EncodeOptions&
 }
 
 template <WireDtype kWire>
-Status decode(const Codec::Params&, std::span<const std::byte> payload, Dtype source, TensorView out,
-              Into into) noexcept {
+Status decode(const Codec::Params&, std::span<const std::byte> payload, Dtype source,
+              TensorView out, Into into) noexcept {
   const ConstTensorView wire{payload.data(), out.count, kWire(source)};
   if (payload.size() != wire.count * size_of(wire.dtype)) return Status::corrupt;
   kernels::cast(wire, out, into);
@@ -39,7 +39,8 @@ Status decode(const Codec::Params&, std::span<const std::byte> payload, Dtype so
 }
 
 template <WireDtype kWire>
-constexpr CodecKind cast_kind(std::uint8_t id, std::string_view name, std::string (*format)(const Codec::Params&),
+constexpr CodecKind cast_kind(std::uint8_t id, std::string_view name,
+                              std::string (*format)(const Codec::Params&),
                               Traits (*traits)(const Codec::Params&) noexcept) {
   return {.id = id,
           .name = name,
@@ -63,8 +64,8 @@ Traits rounding_traits(const Codec::Params&) noexcept {
 
 }  // namespace
 
-const CodecKind kNone =
-    cast_kind<same>(0, "none", [](const Codec::Params&) { return std::string("none"); }, exact_traits);
+const CodecKind kNone = cast_kind<same>(
+    0, "none", [](const Codec::Params&) { return std::string("none"); }, exact_traits);
 const CodecKind kFp16 = cast_kind<always_f16>(
     1, "fp16", [](const Codec::Params&) { return std::string("fp16"); }, rounding_traits);
 const CodecKind kBf16 = cast_kind<always_bf16>(

@@ -28,8 +28,8 @@ class Queue {
   int tail_ = 0;
 };
 
-/// Gives each bin that its own symbol does not fill the rest from the first symbol that has more than a
-/// bin left.
+/// Gives each bin that its own symbol does not fill the rest from the first symbol that has more
+/// than a bin left.
 void build_alias(std::span<const std::uint16_t, kRansSymbols> frequencies, RansTable& table) {
   int left[kRansSymbols];
   Queue small, large;
@@ -43,7 +43,8 @@ void build_alias(std::span<const std::uint16_t, kRansSymbols> frequencies, RansT
     table.divider[bin] = static_cast<std::uint8_t>(left[bin]);
     table.alias[bin] = static_cast<std::uint8_t>(donor);
     left[donor] -= kBinSlots - left[bin];
-    put(table.bias, bin, left[donor] - left[bin]);  // the bin's last slot is the donor's last rank so far
+    put(table.bias, bin,
+        left[donor] - left[bin]);  // the bin's last slot is the donor's last rank so far
     if (left[donor] < kBinSlots) small.push(large.pop());
   }
   while (!large.empty()) {  // bins of one symbol
@@ -68,7 +69,8 @@ void build_slots(const std::uint16_t* starts, RansTable& table) {
 
 }  // namespace
 
-void make_table(std::span<const std::uint16_t, kRansSymbols> frequencies, RansTable& table) noexcept {
+void make_table(std::span<const std::uint16_t, kRansSymbols> frequencies,
+                RansTable& table) noexcept {
   std::uint16_t starts[kRansSymbols];
   std::uint16_t start = 0;
   for (int s = 0; s < kRansSymbols; ++s) {

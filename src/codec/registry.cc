@@ -11,11 +11,14 @@ constexpr std::array kKinds = {&kNone, &kFp16, &kBf16, &kUniform, &kExponential,
 
 std::string kind_names() {
   std::string names;
-  for (const CodecKind* kind : kKinds) names += (names.empty() ? "" : ", ") + std::string(kind->name);
+  for (const CodecKind* kind : kKinds)
+    names += (names.empty() ? "" : ", ") + std::string(kind->name);
   return names;
 }
 
-bool valid_view(const void* data, std::size_t count) noexcept { return count == 0 || data != nullptr; }
+bool valid_view(const void* data, std::size_t count) noexcept {
+  return count == 0 || data != nullptr;
+}
 
 }  // namespace
 
@@ -43,7 +46,9 @@ Codec Codec::parse(std::string_view spec) {
 std::string Codec::spec() const { return kind_->format(params_); }
 std::string_view Codec::name() const noexcept { return kind_->name; }
 Traits Codec::traits() const noexcept { return kind_->traits(params_); }
-Codec Codec::fit(ConstTensorView layer) const noexcept { return {kind_, kind_->fit(params_, layer)}; }
+Codec Codec::fit(ConstTensorView layer) const noexcept {
+  return {kind_, kind_->fit(params_, layer)};
+}
 
 std::size_t Codec::max_encoded_bytes(std::size_t count) const noexcept {
   return kind_->max_bytes(params_, count);
@@ -70,7 +75,8 @@ Status decode_checked(const CodecKind& kind, const Codec::Params& params,
 
 }  // namespace
 
-Status Codec::decode(std::span<const std::byte> payload, Dtype source, TensorView out) const noexcept {
+Status Codec::decode(std::span<const std::byte> payload, Dtype source,
+                     TensorView out) const noexcept {
   return decode_checked(*kind_, params_, payload, source, out, Into::assign);
 }
 

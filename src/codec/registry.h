@@ -16,10 +16,9 @@
 
 namespace gradwire {
 
-
-/// One kind of codec: functions over its settings. Settings are plain structs of at most 14 bytes that
-/// `Codec::Params` carries; `pack` and `unpack` convert. All functions but `parse` and `format` are called
-/// on hot paths: they neither allocate nor throw.
+/// One kind of codec: functions over its settings. Settings are plain structs of at most 14 bytes
+/// that `Codec::Params` carries; `pack` and `unpack` convert. All functions but `parse` and
+/// `format` are called on hot paths: they neither allocate nor throw.
 struct CodecKind {
   std::uint8_t id;  ///< in segment headers; never reused
   std::string_view name;
@@ -32,8 +31,8 @@ struct CodecKind {
   Codec::Params (*fit)(const Codec::Params& params, ConstTensorView layer) noexcept;
 
   std::size_t (*max_bytes)(const Codec::Params& params, std::size_t count) noexcept;
-  std::size_t (*encode)(const Codec::Params& params, ConstTensorView x, const EncodeOptions& options,
-                        std::byte* out) noexcept;
+  std::size_t (*encode)(const Codec::Params& params, ConstTensorView x,
+                        const EncodeOptions& options, std::byte* out) noexcept;
   Status (*decode)(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
                    TensorView out, Into into) noexcept;
 };
@@ -58,7 +57,8 @@ Settings unpack(const Codec::Params& params) noexcept {
   return settings;
 }
 
-/// True when the bytes behind the settings are zero, as `pack` leaves them: every byte of a header counts.
+/// True when the bytes behind the settings are zero, as `pack` leaves them: every byte of a header
+/// counts.
 template <typename Settings>
 bool rest_is_zero(const Codec::Params& params) noexcept {
   for (std::size_t i = kPackedBytes<Settings>; i < params.size(); ++i) {
@@ -68,7 +68,9 @@ bool rest_is_zero(const Codec::Params& params) noexcept {
 }
 
 /// For codecs that need nothing of the layer.
-inline Codec::Params fit_nothing(const Codec::Params& params, ConstTensorView) noexcept { return params; }
+inline Codec::Params fit_nothing(const Codec::Params& params, ConstTensorView) noexcept {
+  return params;
+}
 
 extern const CodecKind kNone;
 extern const CodecKind kFp16;
@@ -86,7 +88,9 @@ const CodecKind* find_kind(std::uint8_t id) noexcept;
 
 /// Builds codecs from segment headers, and takes them apart again.
 struct CodecAccess {
-  static Codec make(const CodecKind* kind, const Codec::Params& params) noexcept { return {kind, params}; }
+  static Codec make(const CodecKind* kind, const Codec::Params& params) noexcept {
+    return {kind, params};
+  }
   static const CodecKind& kind(const Codec& codec) noexcept { return *codec.kind_; }
   static const Codec::Params& params(const Codec& codec) noexcept { return codec.params_; }
 };

@@ -1,5 +1,5 @@
-// `sign`: one bit per number. Each bucket travels as the mean of its magnitudes; a number decodes to plus
-// or minus that mean. Biased: use it with error feedback.
+// `sign`: one bit per number. Each bucket travels as the mean of its magnitudes; a number decodes
+// to plus or minus that mean. Biased: use it with error feedback.
 #include <fmt/format.h>
 
 #include "codec/bucketed_kind.h"

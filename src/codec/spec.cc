@@ -22,7 +22,8 @@ SpecReader::SpecReader(std::string_view spec) : spec_(spec), name_(spec.substr(0
     }
     const std::string_view key = item.substr(0, equals);
     if (has(key)) {
-      throw Error(ErrorCode::invalid_spec, fmt::format("'{}' is given twice in codec spec '{}'", key, spec));
+      throw Error(ErrorCode::invalid_spec,
+                  fmt::format("'{}' is given twice in codec spec '{}'", key, spec));
     }
     settings_.emplace_back(key, item.substr(equals + 1));
     if (item.size() == rest.size()) return;
@@ -31,7 +32,8 @@ SpecReader::SpecReader(std::string_view spec) : spec_(spec), name_(spec.substr(0
 }
 
 bool SpecReader::has(std::string_view key) const noexcept {
-  return std::any_of(settings_.begin(), settings_.end(), [&](const auto& s) { return s.first == key; });
+  return std::any_of(settings_.begin(), settings_.end(),
+                     [&](const auto& s) { return s.first == key; });
 }
 
 std::optional<std::string_view> SpecReader::find(std::string_view key) {
@@ -42,9 +44,10 @@ std::optional<std::string_view> SpecReader::find(std::string_view key) {
   return std::nullopt;
 }
 
-void SpecReader::refuse(std::string_view key, std::string_view value, const std::string& allowed) const {
-  throw Error(ErrorCode::invalid_spec,
-              fmt::format("'{}={}' in codec spec '{}': {} takes {}", key, value, spec_, key, allowed));
+void SpecReader::refuse(std::string_view key, std::string_view value,
+                        const std::string& allowed) const {
+  throw Error(ErrorCode::invalid_spec, fmt::format("'{}={}' in codec spec '{}': {} takes {}", key,
+                                                   value, spec_, key, allowed));
 }
 
 std::uint32_t SpecReader::integer(std::string_view key, std::uint32_t fallback, std::uint32_t low,
@@ -64,7 +67,8 @@ float SpecReader::number(std::string_view key, float fallback, float low, float 
   if (!text) return fallback;
   float value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (error != std::errc{} || end != text->data() + text->size() || !(value >= low && value <= high)) {
+  if (error != std::errc{} || end != text->data() + text->size() ||
+      !(value >= low && value <= high)) {
     refuse(key, *text, fmt::format("a number from {} to {}", low, high));
   }
   return value;
@@ -82,9 +86,11 @@ std::uint8_t SpecReader::choice(std::string_view key, std::uint8_t fallback,
 void SpecReader::finish() const {
   for (const auto& [key, value] : settings_) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
-    const std::string known = known_.empty() ? "no keys" : fmt::format("the keys: {}", fmt::join(known_, ", "));
-    throw Error(ErrorCode::invalid_spec,
-                fmt::format("unknown key '{}' in codec spec '{}'; {} takes {}", key, spec_, name_, known));
+    const std::string known =
+        known_.empty() ? "no keys" : fmt::format("the keys: {}", fmt::join(known_, ", "));
+    throw Error(
+        ErrorCode::invalid_spec,
+        fmt::format("unknown key '{}' in codec spec '{}'; {} takes {}", key, spec_, name_, known));
   }
 }
 

@@ -21,7 +21,8 @@ class SpecReader {
   std::string_view name() const noexcept { return name_; }
   bool has(std::string_view key) const noexcept;
 
-  std::uint32_t integer(std::string_view key, std::uint32_t fallback, std::uint32_t low, std::uint32_t high);
+  std::uint32_t integer(std::string_view key, std::uint32_t fallback, std::uint32_t low,
+                        std::uint32_t high);
   float number(std::string_view key, float fallback, float low, float high);
   /// The index of the value in `values`.
   std::uint8_t choice(std::string_view key, std::uint8_t fallback,
@@ -31,7 +32,8 @@ class SpecReader {
 
  private:
   std::optional<std::string_view> find(std::string_view key);
-  [[noreturn]] void refuse(std::string_view key, std::string_view value, const std::string& allowed) const;
+  [[noreturn]] void refuse(std::string_view key, std::string_view value,
+                           const std::string& allowed) const;
 
   std::string_view spec_;
   std::string_view name_;

@@ -1,10 +1,10 @@
 // `uniform`: CGX's bucketed max-min quantizer. Each bucket travels as its minimum and its unit, the
 // distance between two of its 2^bits levels; each number as the index of a level.
 //
-// The error of a number is below one unit (stochastic) or half a unit (nearest), plus the rounding of a
-// float. The unit is (max - min) / (2^bits - 1), where `meta=bf16` rounds the minimum down and the unit up
-// to bf16: no number lies outside of the levels, so stochastic rounding stays unbiased. bf16 and not
-// fp16, since gradients below 6e-8 would vanish in fp16. `meta=fp32` is what CGX does.
+// The error of a number is below one unit (stochastic) or half a unit (nearest), plus the rounding
+// of a float. The unit is (max - min) / (2^bits - 1), where `meta=bf16` rounds the minimum down and
+// the unit up to bf16: no number lies outside of the levels, so stochastic rounding stays unbiased.
+// bf16 and not fp16, since gradients below 6e-8 would vanish in fp16. `meta=fp32` is what CGX does.
 #include <fmt/format.h>
 
 #include "codec/bucketed_kind.h"
@@ -28,7 +28,8 @@ Codec::Params parse(SpecReader& spec) {
 std::string format(const Codec::Params& params) {
   const auto how = unpack<Bucketed>(params);
   return fmt::format("uniform:bits={},bucket={},rounding={},meta={}", how.bits, how.bucket,
-                     kRoundings[static_cast<int>(how.rounding)], kMetas[static_cast<int>(how.meta)]);
+                     kRoundings[static_cast<int>(how.rounding)],
+                     kMetas[static_cast<int>(how.meta)]);
 }
 
 bool valid(const Codec::Params& params) noexcept {

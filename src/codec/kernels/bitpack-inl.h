@@ -37,8 +37,8 @@ HWY_INLINE PackTables pack_tables(int bits) {
   return tables;
 }
 
-/// Packs `n` codes; the codes behind them, up to a multiple of 8, must be 0. Writes up to kPackSlack bytes
-/// more and reads up to kPackSlack codes more.
+/// Packs `n` codes; the codes behind them, up to a multiple of 8, must be 0. Writes up to
+/// kPackSlack bytes more and reads up to kPackSlack codes more.
 HWY_INLINE void pack(const uint8_t* codes, size_t n, int bits, uint8_t* to) {
   const PackTables tables = pack_tables(bits);
   const auto close = hn::LoadDup128(Bytes(), tables.close);
@@ -81,9 +81,11 @@ HWY_INLINE void unpack(const uint8_t* from, size_t n, int bits, uint8_t* codes) 
     }
     const auto eight = hn::BitCast(U64x(), hn::TableLookupBytesOr0(closed, open));
     const auto four = hn::BitCast(
-        U32x(), hn::Or(hn::And(eight, mask4), hn::ShiftLeft<32>(hn::ShiftRightSame(eight, 4 * bits))));
+        U32x(),
+        hn::Or(hn::And(eight, mask4), hn::ShiftLeft<32>(hn::ShiftRightSame(eight, 4 * bits))));
     const auto two = hn::BitCast(
-        U16x(), hn::Or(hn::And(four, mask2), hn::ShiftLeft<16>(hn::ShiftRightSame(four, 2 * bits))));
+        U16x(),
+        hn::Or(hn::And(four, mask2), hn::ShiftLeft<16>(hn::ShiftRightSame(four, 2 * bits))));
     const auto one = hn::Or(hn::And(two, mask1), hn::ShiftLeft<8>(hn::ShiftRightSame(two, bits)));
     hn::StoreU(hn::BitCast(Bytes(), one), Bytes(), codes + i);
     from += kPackStep / 8 * static_cast<size_t>(bits);

@@ -19,8 +19,8 @@
 #define GRADWIRE_BUCKETED_ONCE
 namespace gradwire::kernels {
 
-/// A bucket ready for its kernels. `prescale` is a power of two that brings extreme numbers into the
-/// range where products and reciprocals neither overflow nor vanish; it is 1 for all others.
+/// A bucket ready for its kernels. `prescale` is a power of two that brings extreme numbers into
+/// the range where products and reciprocals neither overflow nor vanish; it is 1 for all others.
 struct Bucket {
   float low;     // uniform: minimum
   float scale;   // uniform: unit; exponential: norm; sign: mean. NaN: the bucket is not finite
@@ -34,8 +34,8 @@ struct Range {
   bool finite;
 };
 
-/// Levels are computed in 65536ths. A little less than that many keeps the largest number of a bucket from
-/// being rounded beyond the top level, whatever the last bits of the floats involved.
+/// Levels are computed in 65536ths. A little less than that many keeps the largest number of a
+/// bucket from being rounded beyond the top level, whatever the last bits of the floats involved.
 inline constexpr float kLevelParts = 65536.0f * (1 - 0x1p-21f);
 
 inline constexpr float kTooSmall = 0x1p-100f;
@@ -68,7 +68,8 @@ inline Bucket uniform_bucket(const Range& range, int levels, Meta meta) {
   const float low = round_meta_down(range.low + 0.0f, meta);  // + 0 makes -0 into 0
   const float top = static_cast<float>(levels);
   float unit = (range.high - low) / top;
-  if (unit > FLT_MAX) unit = std::min(range.high / top - low / top, FLT_MAX);  // the width overflowed
+  if (unit > FLT_MAX)
+    unit = std::min(range.high / top - low / top, FLT_MAX);  // the width overflowed
   unit = round_meta_up(std::max(unit, 0.0f), meta);
   const float reach = std::max(std::fabs(low), std::fabs(range.high));
   const float prescale = prescale_for(unit < kTooSmall ? unit : std::max(unit, reach));
@@ -102,7 +103,8 @@ inline float load_meta(const std::byte*& from, Meta meta) {
   return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(from - 2)} << 16);
 }
 
-inline constexpr std::size_t kTile = 2048;  // numbers in flight: codes and scratch stay in the first cache
+inline constexpr std::size_t kTile =
+    2048;  // numbers in flight: codes and scratch stay in the first cache
 static_assert(kTile % kGroupElements == 0);
 inline constexpr std::size_t kMaxTileBuckets = kTile / kGroupElements;
 
@@ -170,7 +172,8 @@ struct RangeFinder {
   }
 };
 
-/// The sum of |x| in an order that no vector width changes: 8 lanes per 2048 numbers, then in double.
+/// The sum of |x| in an order that no vector width changes: 8 lanes per 2048 numbers, then in
+/// double.
 struct MagnitudeSum {
   double total = 0;
 
@@ -199,7 +202,8 @@ struct MagnitudeSum {
 
 template <class Taker>
 HWY_INLINE void take_all(ConstTensorView x, size_t first, size_t n, Taker& taker) {
-  if (x.dtype == Dtype::f32 && n <= kTile) return taker.take(static_cast<const float*>(x.data) + first, n);
+  if (x.dtype == Dtype::f32 && n <= kTile)
+    return taker.take(static_cast<const float*>(x.data) + first, n);
   HWY_ALIGN float scratch[kTile];
   for (size_t i = 0; i < n; i += kTile) {
     const size_t part = HWY_MIN(kTile, n - i);
@@ -212,7 +216,8 @@ HWY_INLINE Bucket measure(const Bucketed& how, ConstTensorView x, size_t first, 
     MagnitudeSum sum;
     take_all(x, first, n, sum);
     if (!std::isfinite(sum.total)) return kernels::not_finite();
-    return kernels::magnitude_bucket(static_cast<float>(sum.total / static_cast<double>(n)), how.meta);
+    return kernels::magnitude_bucket(static_cast<float>(sum.total / static_cast<double>(n)),
+                                     how.meta);
   }
   RangeFinder finder;
   take_all(x, first, n, finder);
@@ -225,7 +230,8 @@ HWY_INLINE Bucket measure(const Bucketed& how, ConstTensorView x, size_t first, 
 }
 
 // ---------------------------------------------------------------------------------------------
-// Numbers to codes. A quantizer maps a vector of numbers and one of random bits (0..65535) to codes.
+// Numbers to codes. A quantizer maps a vector of numbers and one of random bits (0..65535) to
+// codes.
 
 struct UniformQuantizer {
   VF low, factor;
@@ -237,7 +243,9 @@ struct UniformQuantizer {
   HWY_INLINE VI in_parts(VF x, VI random) const {
     return hn::Add(nearest_int(hn::Mul(hn::Sub(x, low), factor)), random);
   }
-  HWY_INLINE VI operator()(VF x, VI random) const { return hn::ShiftRight<16>(in_parts(x, random)); }
+  HWY_INLINE VI operator()(VF x, VI random) const {
+    return hn::ShiftRight<16>(in_parts(x, random));
+  }
 };
 
 struct ExponentialQuantizer {
@@ -254,13 +262,14 @@ struct ExponentialQuantizer {
 
   HWY_INLINE VI operator()(VF x, VI random) const {
     const VF t = hn::Min(hn::Mul(hn::Abs(x), factor), hn::Set(F32(), 1.0f));
-    // Between two powers of two a float's bits are linear in its value: adding random bits below the
-    // exponent rounds to either with the right odds.
+    // Between two powers of two a float's bits are linear in its value: adding random bits below
+    // the exponent rounds to either with the right odds.
     const VI carried = hn::Add(hn::BitCast(I32(), t), hn::ShiftLeft<7>(random));
     const VI level = hn::Sub(hn::ShiftRight<23>(carried), bias);
     const VF below = hn::Mul(hn::Mul(hn::Min(t, smallest), small_factor), hn::Set(F32(), 65536.0f));
     const VI zero_or_one = hn::ShiftRight<16>(hn::Add(nearest_int(below), random));
-    const VI magnitude = hn::IfThenElse(hn::RebindMask(I32(), hn::Lt(t, smallest)), zero_or_one, level);
+    const VI magnitude =
+        hn::IfThenElse(hn::RebindMask(I32(), hn::Lt(t, smallest)), zero_or_one, level);
     const VU sign = hn::ShiftRight<31>(hn::BitCast(U32(), x));
     return hn::Or(magnitude, hn::BitCast(I32(), hn::ShiftLeftSame(sign, sign_shift)));
   }
@@ -273,8 +282,8 @@ struct SignQuantizer {
   }
 };
 
-/// Codes for n numbers of one bucket, `element` being the first one's place in its tensor. Writes up to
-/// kLanes codes more.
+/// Codes for n numbers of one bucket, `element` being the first one's place in its tensor. Writes
+/// up to kLanes codes more.
 template <bool kRandom, class Quantizer>
 HWY_INLINE void quantize(const Quantizer& quantizer, const float* x, size_t n, uint64_t element,
                          StreamKey key, uint8_t* codes) {
@@ -302,8 +311,8 @@ HWY_INLINE void quantize(const Quantizer& quantizer, const float* x, size_t n, u
   }
 }
 
-/// Brings the numbers of a bucket that has a prescale into range. What rounding of the meta left outside
-/// of a uniform bucket's levels is clamped to them.
+/// Brings the numbers of a bucket that has a prescale into range. What rounding of the meta left
+/// outside of a uniform bucket's levels is clamped to them.
 HWY_NOINLINE void scale_extreme(const Bucketed& how, const Bucket& bucket, const float* x, size_t n,
                                 float* scaled) {
   float low = -INFINITY;
@@ -339,7 +348,7 @@ HWY_INLINE void quantize_bucket(const Bucketed& how, const Bucket& bucket, const
 template <class D>
 HWY_INLINE void store_pairs(D, hn::Vec<D> gathered, uint8_t* to) {
   if constexpr (hn::MaxLanes(D()) == 32) {
-      const hn::Half<D> half;
+    const hn::Half<D> half;
     // Blocks hold a0a1 b0b1 c0c1 d0d1 | a2a3 b2b3 c2c3 d2d3 as 16-bit lanes.
     const hn::Repartition<uint16_t, hn::Half<D>> d16;
     const auto low = hn::BitCast(d16, hn::LowerHalf(half, gathered));
@@ -351,12 +360,13 @@ HWY_INLINE void store_pairs(D, hn::Vec<D> gathered, uint8_t* to) {
 }
 
 // ---------------------------------------------------------------------------------------------
-// A tile of uniform buckets at once: where buckets do not straddle tiles and nothing is extreme, which is
-// nearly always. Gives what `measure` gives, in fewer instructions.
+// A tile of uniform buckets at once: where buckets do not straddle tiles and nothing is extreme,
+// which is nearly always. Gives what `measure` gives, in fewer instructions.
 
-/// The ranges of `count` buckets of `bucket` numbers, a multiple of kGroup. False when a number may not be
-/// finite.
-HWY_INLINE bool tile_ranges(const float* x, size_t count, size_t bucket, float* lows, float* highs) {
+/// The ranges of `count` buckets of `bucket` numbers, a multiple of kGroup. False when a number may
+/// not be finite.
+HWY_INLINE bool tile_ranges(const float* x, size_t count, size_t bucket, float* lows,
+                            float* highs) {
   VF sum = hn::Zero(F32());
   for (size_t k = 0; k < count; ++k, x += bucket) {
     RangeFinder finder;
@@ -370,8 +380,8 @@ HWY_INLINE bool tile_ranges(const float* x, size_t count, size_t bucket, float* 
 }
 
 /// kLanes times `uniform_bucket`. False when one of them needs a prescale.
-HWY_INLINE bool tile_buckets(const float* lows, const float* highs, int levels, Meta meta, float* low_out,
-                             float* unit_out, float* factor_out) {
+HWY_INLINE bool tile_buckets(const float* lows, const float* highs, int levels, Meta meta,
+                             float* low_out, float* unit_out, float* factor_out) {
   const U32 du;
   VF low = hn::Add(hn::LoadU(F32(), lows), hn::Zero(F32()));
   const VF high = hn::LoadU(F32(), highs);
@@ -381,7 +391,8 @@ HWY_INLINE bool tile_buckets(const float* lows, const float* highs, int levels, 
     const VU down = hn::Add(bits, hn::And(negative, hn::Set(du, 0xffff)));
     low = hn::BitCast(F32(), hn::And(down, hn::Set(du, 0xffff0000u)));
   }
-  VF unit = hn::Max(hn::Div(hn::Sub(high, low), hn::Set(F32(), static_cast<float>(levels))), hn::Zero(F32()));
+  VF unit = hn::Max(hn::Div(hn::Sub(high, low), hn::Set(F32(), static_cast<float>(levels))),
+                    hn::Zero(F32()));
   if (meta == Meta::bf16) {
     const VU up = hn::Add(hn::BitCast(du, unit), hn::Set(du, 0xffff));
     unit = hn::BitCast(F32(), hn::And(up, hn::Set(du, 0xffff0000u)));
@@ -395,7 +406,8 @@ HWY_INLINE bool tile_buckets(const float* lows, const float* highs, int levels, 
   return hn::AllFalse(F32(), hn::Or(small, large));
 }
 
-/// Fills `buckets` with the buckets of one whole tile, or returns false and leaves that to `measure`.
+/// Fills `buckets` with the buckets of one whole tile, or returns false and leaves that to
+/// `measure`.
 HWY_INLINE bool measure_tile(const Bucketed& how, const float* x, Bucket* buckets) {
   const size_t count = kTile / how.bucket;
   HWY_ALIGN float lows[kMaxTileBuckets], highs[kMaxTileBuckets];
@@ -406,7 +418,8 @@ HWY_INLINE bool measure_tile(const Bucketed& how, const float* x, Bucket* bucket
     highs[k] = highs[0];
   }
   for (size_t k = 0; k < count; k += kLanes) {
-    if (!tile_buckets(lows + k, highs + k, (1 << how.bits) - 1, how.meta, lows + k, units + k, factors + k)) {
+    if (!tile_buckets(lows + k, highs + k, (1 << how.bits) - 1, how.meta, lows + k, units + k,
+                      factors + k)) {
       return false;
     }
   }
@@ -414,8 +427,8 @@ HWY_INLINE bool measure_tile(const Bucketed& how, const float* x, Bucket* bucket
   return true;
 }
 
-/// Packs 32 levels 0..15, each in the upper half of its lane, to 16 bytes. (The general `pack` works on any
-/// width; this one, for the width that is used most, needs half the instructions.)
+/// Packs 32 levels 0..15, each in the upper half of its lane, to 16 bytes. (The general `pack`
+/// works on any width; this one, for the width that is used most, needs half the instructions.)
 HWY_INLINE void pack_four_bits(const VI* parts, uint8_t* to) {
   const hn::Repartition<uint16_t, I32> d16;
   const hn::Repartition<uint64_t, I32> d64;
@@ -423,22 +436,23 @@ HWY_INLINE void pack_four_bits(const VI* parts, uint8_t* to) {
     // 32-bit lanes hold (a, b) and (c, d); a byte takes the lanes 2j and 2j + 1 of one vector.
     const auto ab = hn::BitCast(d64, hn::OddEven(hn::BitCast(d16, parts[v + 1]),
                                                  hn::BitCast(d16, hn::ShiftRight<16>(parts[v]))));
-    const auto cd = hn::BitCast(d64, hn::OddEven(hn::BitCast(d16, parts[v + 3]),
-                                                 hn::BitCast(d16, hn::ShiftRight<16>(parts[v + 2]))));
+    const auto cd =
+        hn::BitCast(d64, hn::OddEven(hn::BitCast(d16, parts[v + 3]),
+                                     hn::BitCast(d16, hn::ShiftRight<16>(parts[v + 2]))));
     const auto ab_bytes = hn::Or(ab, hn::ShiftRight<28>(ab));
     const auto cd_bytes = hn::Or(cd, hn::ShiftRight<28>(cd));
     const auto mixed = hn::BitCast(Bytes(), hn::Or(ab_bytes, hn::ShiftLeft<8>(cd_bytes)));
     // Of each 64-bit lane j the first four bytes are pair j of a, c, b, d.
-    alignas(16) static constexpr uint8_t kGather[16] = {0,    8,    2,    10,   1,    9,    3,    11,
-                                                        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
+    alignas(16) static constexpr uint8_t kGather[16] = {
+        0, 8, 2, 10, 1, 9, 3, 11, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
     const auto gathered = hn::TableLookupBytesOr0(mixed, hn::LoadDup128(Bytes(), kGather));
     store_pairs(Bytes(), gathered, to + v * kLanes / 2);
   }
 }
 
 template <bool kRandom>
-HWY_INLINE void quantize_four_bits(const UniformQuantizer& quantizer, const float* x, size_t n, uint32_t group,
-                                   StreamKey key, uint8_t* to) {
+HWY_INLINE void quantize_four_bits(const UniformQuantizer& quantizer, const float* x, size_t n,
+                                   uint32_t group, StreamKey key, uint8_t* to) {
   VU counters = hn::Add(lane_numbers(), hn::Set(U32(), group * 16));
   for (size_t i = 0; i < n; i += kGroup, to += kGroup / 2) {
     VI random[kGroupVectors];
@@ -480,7 +494,8 @@ HWY_INLINE void store_bucket(const Bucketed& how, const Bucket& bucket, std::byt
 }
 
 template <class Quantizer>
-void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& options, std::byte* out) {
+void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& options,
+                 std::byte* out) {
   const uint64_t folded_key = fold(options.random);
   std::byte* meta = out;
   uint8_t* packed = reinterpret_cast<uint8_t*>(out) + how.meta_bytes(x.count);
@@ -495,12 +510,14 @@ void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& op
     const float* numbers = as_floats(x, tile, tile_end - tile, scratch);
     size_t measured = bucket_end > tile ? 1 : 0;  // buckets[0] then reaches in from the tile before
     const size_t first_end = measured ? bucket_end : HWY_MIN(tile + how.bucket, x.count);
-    if (measurable_by_tile(how) && tile + kTile == tile_end && measure_tile(how, numbers, buckets)) {
+    if (measurable_by_tile(how) && tile + kTile == tile_end &&
+        measure_tile(how, numbers, buckets)) {
       measured = kTile / how.bucket;
       bucket_end = tile_end;
       for (size_t k = 0; k < measured; ++k) store_bucket(how, buckets[k], meta);
       if (how.bits == 4) {
-        encode_tile_four_bits(how, buckets, numbers, element, stream_key(folded_key, element), packed);
+        encode_tile_four_bits(how, buckets, numbers, element, stream_key(folded_key, element),
+                              packed);
         packed += kTile / 2;
         continue;
       }
@@ -515,8 +532,8 @@ void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& op
     size_t at = tile;
     for (size_t k = 0, end = first_end; k < measured; ++k, end += how.bucket) {
       end = HWY_MIN(end, tile_end);
-      quantize_bucket<Quantizer>(how, buckets[k], numbers + (at - tile), end - at, element + (at - tile),
-                                 key, codes + (at - tile));
+      quantize_bucket<Quantizer>(how, buckets[k], numbers + (at - tile), end - at,
+                                 element + (at - tile), key, codes + (at - tile));
       at = end;
     }
     buckets[0] = buckets[measured - 1];
@@ -526,7 +543,8 @@ void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& op
   }
 }
 
-void bucketed_encode(const Bucketed& how, ConstTensorView x, const EncodeOptions& options, std::byte* out) {
+void bucketed_encode(const Bucketed& how, ConstTensorView x, const EncodeOptions& options,
+                     std::byte* out) {
   switch (how.scheme) {
     case Scheme::uniform:
       return encode_with<UniformQuantizer>(how, x, options, out);
@@ -577,7 +595,8 @@ struct SignDequantizer {
 };
 
 template <bool kAdd, class Dequantizer>
-HWY_INLINE void dequantize(const Dequantizer& dequantizer, const uint8_t* codes, size_t n, float* out) {
+HWY_INLINE void dequantize(const Dequantizer& dequantizer, const uint8_t* codes, size_t n,
+                           float* out) {
   size_t i = 0;
   for (; i + kGroup <= n; i += kGroup) {
     prefetch(out + i);
@@ -612,13 +631,16 @@ HWY_NOINLINE void dequantize_huge(const Bucket& bucket, const uint8_t* codes, si
 HWY_INLINE bool overflows(const Bucketed& how, const Bucket& bucket) {
   if (how.scheme != Scheme::uniform) return false;
   const float reach = bucket.scale * static_cast<float>((1 << how.bits) - 1);
-  return std::isfinite(bucket.scale) && std::isfinite(bucket.low) && !std::isfinite(bucket.low + reach);
+  return std::isfinite(bucket.scale) && std::isfinite(bucket.low) &&
+         !std::isfinite(bucket.low + reach);
 }
 
 template <class Dequantizer>
-void decode_with(const Bucketed& how, std::span<const std::byte> payload, TensorView out, bool add) {
+void decode_with(const Bucketed& how, std::span<const std::byte> payload, TensorView out,
+                 bool add) {
   const std::byte* meta = payload.data();
-  const uint8_t* packed = reinterpret_cast<const uint8_t*>(payload.data()) + how.meta_bytes(out.count);
+  const uint8_t* packed =
+      reinterpret_cast<const uint8_t*>(payload.data()) + how.meta_bytes(out.count);
   const uint8_t* const end = reinterpret_cast<const uint8_t*>(payload.data()) + payload.size();
   HWY_ALIGN float scratch[kTile];
   HWY_ALIGN uint8_t codes[kTile + kPackSlack];
@@ -659,7 +681,8 @@ void decode_with(const Bucketed& how, std::span<const std::byte> payload, Tensor
   }
 }
 
-void bucketed_decode(const Bucketed& how, std::span<const std::byte> payload, TensorView out, bool add) {
+void bucketed_decode(const Bucketed& how, std::span<const std::byte> payload, TensorView out,
+                     bool add) {
   switch (how.scheme) {
     case Scheme::uniform:
       return decode_with<UniformDequantizer>(how, payload, out, add);

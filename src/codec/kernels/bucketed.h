@@ -1,8 +1,8 @@
-// Codecs that describe each bucket of consecutive numbers by one or two floats and each number by a code
-// of a few bits: uniform, exponential, sign.
+// Codecs that describe each bucket of consecutive numbers by one or two floats and each number by a
+// code of a few bits: uniform, exponential, sign.
 //
-// Layout of a payload of n numbers, nb = ceil(n / bucket): the buckets' floats ("meta", bf16 or fp32), then
-// the packed codes, ceil(n * bits / 8) bytes.
+// Layout of a payload of n numbers, nb = ceil(n / bucket): the buckets' floats ("meta", bf16 or
+// fp32), then the packed codes, ceil(n * bits / 8) bytes.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace gradwire::kernels {
 
 enum class Scheme : std::uint8_t {
   uniform,      ///< meta: unit, minimum; x = minimum + unit * code
-  exponential,  ///< meta: norm; sign bit above a level; x = ± norm * 2^(level - top), level 0 is zero
+  exponential,  ///< meta: norm; sign bit above a level; x = ± norm * 2^(level - top), level 0 is
+                ///< zero
   sign,         ///< meta: mean magnitude; x = ± mean
 };
 

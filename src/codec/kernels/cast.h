@@ -6,9 +6,9 @@
 
 namespace gradwire::kernels {
 
-/// to = from or to += from, element by element; sums are formed in fp32. Counts are equal. Rounds to
-/// nearest even; what is too large for f16 becomes infinite; NaN stays NaN. The same dtype is copied bit
-/// for bit.
+/// to = from or to += from, element by element; sums are formed in fp32. Counts are equal. Rounds
+/// to nearest even; what is too large for f16 becomes infinite; NaN stays NaN. The same dtype is
+/// copied bit for bit.
 void cast(ConstTensorView from, TensorView to, Into into) noexcept;
 
 }  // namespace gradwire::kernels

@@ -54,7 +54,8 @@ HWY_INLINE const float* block_floats(ConstTensorView x, size_t first, size_t n, 
   return scratch;
 }
 
-HWY_NOINLINE double exact_energy(const float* x) {  // for what squares to more or less than a float holds
+HWY_NOINLINE double exact_energy(
+    const float* x) {  // for what squares to more or less than a float holds
   double sum = 0;
   for (size_t i = 0; i < kBlock; ++i) sum += static_cast<double>(x[i]) * x[i];
   return std::isfinite(sum) ? sum : NAN;
@@ -118,8 +119,8 @@ void grid_errors(ConstTensorView chunk, const Quantization& how, double* errors)
 }
 
 // ---------------------------------------------------------------------------------------------
-// Numbers to integers. The 16-bit integers of a block stay "mixed" (rans-inl.h): 4 * kLanes at a time as
-// the vectors (a, b) and (c, d).
+// Numbers to integers. The 16-bit integers of a block stay "mixed" (rans-inl.h): 4 * kLanes at a
+// time as the vectors (a, b) and (c, d).
 
 inline constexpr size_t kUnit = kUnitStates;
 
@@ -140,7 +141,8 @@ struct Integers {
 };
 
 template <Rounding kRounding>
-HWY_INLINE void quantize_as(const float* x, float step, StreamKey key, uint64_t element, Integers& to) {
+HWY_INLINE void quantize_as(const float* x, float step, StreamKey key, uint64_t element,
+                            Integers& to) {
   const I16x di16;
   const VF factor = hn::Set(F32(), 65536.0f / step);
   VI sum = hn::Zero(I32());
@@ -233,7 +235,8 @@ HWY_INLINE void low_codes(const Integers& q, int shift, uint8_t* codes) {
 
 inline constexpr int kEscapeFollows = 255;  // the integer did not fit in a byte: two more follow
 
-/// Escaped integers, without their low bits, in order: a byte of twice the excess over 8 plus the sign.
+/// Escaped integers, without their low bits, in order: a byte of twice the excess over 8 plus the
+/// sign.
 HWY_NOINLINE uint8_t* write_escapes(const Integers& q, int shift, const uint8_t* symbols, size_t n,
                                     uint8_t* to) {
   for (size_t i = 0; i < n; ++i) {
@@ -254,7 +257,8 @@ HWY_NOINLINE uint8_t* write_escapes(const Integers& q, int shift, const uint8_t*
 inline constexpr ptrdiff_t kMaxExtraBytes = 256;
 
 /// Symbols and what goes with them; null when the block is better sent as it is.
-HWY_INLINE uint8_t* write_block(const Integers& q, int shift, size_t n, uint8_t* symbols, uint8_t* to) {
+HWY_INLINE uint8_t* write_block(const Integers& q, int shift, size_t n, uint8_t* symbols,
+                                uint8_t* to) {
   uint8_t* end = to;
   if (shift > 0) {
     HWY_ALIGN uint8_t codes[kBlock + kPackSlack] = {};
@@ -264,7 +268,8 @@ HWY_INLINE uint8_t* write_block(const Integers& q, int shift, size_t n, uint8_t*
   }
   if (HWY_UNLIKELY(high_symbols(q, shift, symbols))) {
     HWY_ALIGN uint8_t escapes[3 * kBlock];
-    const size_t bytes = static_cast<size_t>(write_escapes(q, shift, symbols, n, escapes) - escapes);
+    const size_t bytes =
+        static_cast<size_t>(write_escapes(q, shift, symbols, n, escapes) - escapes);
     if (end - to + static_cast<ptrdiff_t>(bytes) > kMaxExtraBytes) return nullptr;
     std::memcpy(end, escapes, bytes);
     end += bytes;
@@ -277,7 +282,8 @@ HWY_INLINE std::byte* write_raw(const float* x, size_t n, std::byte* to) {
   return to + n * sizeof(float);
 }
 
-std::byte* grid_to_symbols(ConstTensorView chunk, const Quantization& how, Symbols& to, std::byte* numbers) {
+std::byte* grid_to_symbols(ConstTensorView chunk, const Quantization& how, Symbols& to,
+                           std::byte* numbers) {
   HWY_ALIGN float scratch[kBlock];
   BlockKeys keys(how);
   Integers q;
@@ -292,7 +298,10 @@ std::byte* grid_to_symbols(ConstTensorView chunk, const Quantization& how, Symbo
     if (step > 0) {
       const uint64_t element = how.first_element + first;
       quantize_block(x, step, how.rounding, keys.at(element), element, q);
-      const uint32_t sum = n == kBlock ? q.sum : (q.sum * static_cast<uint32_t>(kBlock) + static_cast<uint32_t>(n) - 1) / static_cast<uint32_t>(n);
+      const uint32_t sum =
+          n == kBlock ? q.sum
+                      : (q.sum * static_cast<uint32_t>(kBlock) + static_cast<uint32_t>(n) - 1) /
+                            static_cast<uint32_t>(n);
       if (sum == 0 && how.rounding != Rounding::dither) {
         to.classes[b] = grid::kZeroClass;
         continue;
@@ -301,7 +310,8 @@ std::byte* grid_to_symbols(ConstTensorView chunk, const Quantization& how, Symbo
     }
     if (to.classes[b] != grid::kRawClass) {
       uint8_t* const at = reinterpret_cast<uint8_t*>(numbers);
-      uint8_t* const end = write_block(q, grid::shift_of(to.classes[b]), n, to.symbols + to.groups * kRansStates, at);
+      uint8_t* const end = write_block(q, grid::shift_of(to.classes[b]), n,
+                                       to.symbols + to.groups * kRansStates, at);
       if (end != nullptr) {
         to.groups += divide_up<size_t>(n, kRansStates);
         numbers += end - at;
@@ -341,7 +351,8 @@ struct Reconstruction {
 
 /// Writes the numbers of a whole block; `integers(i)` gives a vector of them.
 template <bool kAdd, bool kDither, class IntegersAt>
-HWY_INLINE void reconstruct(const IntegersAt& integers, const Reconstruction<kDither>& how, float* out) {
+HWY_INLINE void reconstruct(const IntegersAt& integers, const Reconstruction<kDither>& how,
+                            float* out) {
   for (size_t i = 0; i < kBlock; i += kGroup) {
     VI q[kGroupVectors];
     VF x[kGroupVectors];
@@ -369,13 +380,14 @@ struct WideIntegers {
 };
 
 template <class IntegersAt>
-HWY_INLINE void reconstruct_block(const IntegersAt& integers, const Quantization& how, float step, StreamKey key,
-                                  uint64_t element, float* out, bool add) {
+HWY_INLINE void reconstruct_block(const IntegersAt& integers, const Quantization& how, float step,
+                                  StreamKey key, uint64_t element, float* out, bool add) {
   const VF wide_step = hn::Set(F32(), step);
   const uint32_t group = static_cast<uint32_t>(element / kGroup);
   if (how.rounding == Rounding::dither) {
     const Reconstruction<true> dithered{wide_step, key, group};
-    return add ? reconstruct<true>(integers, dithered, out) : reconstruct<false>(integers, dithered, out);
+    return add ? reconstruct<true>(integers, dithered, out)
+               : reconstruct<false>(integers, dithered, out);
   }
   const Reconstruction<false> plain{wide_step, key, group};
   return add ? reconstruct<true>(integers, plain, out) : reconstruct<false>(integers, plain, out);
@@ -405,7 +417,8 @@ HWY_INLINE bool read_codes(NumberReader& reader, size_t n, int bits, uint8_t* co
 }
 
 /// Integers of a block that has low bits or escapes.
-HWY_NOINLINE bool read_wide(NumberReader& reader, const uint8_t* symbols, size_t n, int shift, int32_t* q) {
+HWY_NOINLINE bool read_wide(NumberReader& reader, const uint8_t* symbols, size_t n, int shift,
+                            int32_t* q) {
   HWY_ALIGN uint8_t low[kBlock + kPackSlack] = {};
   if (shift > 0 && !read_codes(reader, n, shift, low)) return false;
   for (size_t i = 0; i < n; ++i) {
@@ -446,7 +459,8 @@ HWY_INLINE void write_numbers(const float* x, size_t n, float* out, bool add) {
 /// Where a block's numbers go: straight to the output when that is a whole block of floats.
 class BlockOutput {
  public:
-  HWY_INLINE BlockOutput(TensorView out, size_t first, bool add) : out_(out), first_(first), add_(add) {
+  HWY_INLINE BlockOutput(TensorView out, size_t first, bool add)
+      : out_(out), first_(first), add_(add) {
     n_ = HWY_MIN(kBlock, out.count - first);
     direct_ = n_ == kBlock && out.dtype == Dtype::f32;
     floats_ = direct_ ? static_cast<float*>(out.data) + first : scratch_;
@@ -490,9 +504,9 @@ HWY_INLINE bool read_raw(NumberReader& reader, BlockOutput& to) {
   return true;
 }
 
-HWY_INLINE bool read_block(VectorReader& coder, NumberReader& reader, const RansTable& table, int shift,
-                           const Quantization& how, float step, StreamKey key, uint64_t element,
-                           BlockOutput& to) {
+HWY_INLINE bool read_block(VectorReader& coder, NumberReader& reader, const RansTable& table,
+                           int shift, const Quantization& how, float step, StreamKey key,
+                           uint64_t element, BlockOutput& to) {
   HWY_ALIGN uint8_t symbols[kBlock];
   const size_t n = to.count();
   for (size_t i = 0; i < n; i += kRansStates) {
@@ -509,8 +523,9 @@ HWY_INLINE bool read_block(VectorReader& coder, NumberReader& reader, const Rans
   return true;
 }
 
-bool grid_from_symbols(RansReader& rans, const uint8_t* classes, const Quantization& how, const RansTable* tables,
-                       std::span<const std::byte> numbers, TensorView out, bool add) {
+bool grid_from_symbols(RansReader& rans, const uint8_t* classes, const Quantization& how,
+                       const RansTable* tables, std::span<const std::byte> numbers, TensorView out,
+                       bool add) {
   const auto* const begin = reinterpret_cast<const uint8_t*>(numbers.data());
   NumberReader reader{begin, begin + numbers.size()};
   BlockKeys keys(how);
@@ -525,8 +540,9 @@ bool grid_from_symbols(RansReader& rans, const uint8_t* classes, const Quantizat
       ok = read_raw(reader, to);
     } else {
       const uint64_t element = how.first_element + first;
-      ok = read_block(coder, reader, tables[grid::level_of(block_class)], grid::shift_of(block_class), how,
-                      how.steps[b], keys.at(element), element, to);
+      ok =
+          read_block(coder, reader, tables[grid::level_of(block_class)],
+                     grid::shift_of(block_class), how, how.steps[b], keys.at(element), element, to);
     }
     to.finish();
   }
@@ -566,7 +582,8 @@ std::byte* grid_to_packed(ConstTensorView chunk, const Quantization& how, std::b
   return to;
 }
 
-bool grid_from_packed(std::span<const std::byte> packed, const Quantization& how, TensorView out, bool add) {
+bool grid_from_packed(std::span<const std::byte> packed, const Quantization& how, TensorView out,
+                      bool add) {
   const auto* const begin = reinterpret_cast<const uint8_t*>(packed.data());
   NumberReader reader{begin, begin + packed.size()};
   HWY_ALIGN uint8_t codes[kBlock + kPackSlack];
@@ -584,7 +601,8 @@ bool grid_from_packed(std::span<const std::byte> packed, const Quantization& how
       HWY_ALIGN int32_t q[kBlock] = {};
       for (size_t i = 0; i < to.count(); ++i) q[i] = codes[i] - (1 << (*width - 1));
       const uint64_t element = how.first_element + first;
-      reconstruct_block(WideIntegers{q}, how, how.steps[b], keys.at(element), element, to.floats(), add);
+      reconstruct_block(WideIntegers{q}, how, how.steps[b], keys.at(element), element, to.floats(),
+                        add);
     }
     to.finish();
   }

@@ -37,19 +37,21 @@ struct Symbols {
 /// No block needs more bytes than this besides its coded symbols: its numbers as they are.
 inline constexpr std::size_t kMaxNumberBytes = 4 * grid::kBlock;
 
-/// Quantizes a chunk. What does not fit in symbols is written to `numbers`: per block low bits, then
-/// escapes, or the numbers themselves. Returns the end of that, behind which 32 bytes may be overwritten.
+/// Quantizes a chunk. What does not fit in symbols is written to `numbers`: per block low bits,
+/// then escapes, or the numbers themselves. Returns the end of that, behind which 32 bytes may be
+/// overwritten.
 std::byte* to_symbols(ConstTensorView chunk, const Quantization& how, Symbols& symbols,
                       std::byte* numbers) noexcept;
 
-/// The reverse: decodes the symbols of all blocks, with one table per level, and the numbers from them. False when the bytes do not
-/// make sense or run out; some of `out` may then have been changed.
+/// The reverse: decodes the symbols of all blocks, with one table per level, and the numbers from
+/// them. False when the bytes do not make sense or run out; some of `out` may then have been
+/// changed.
 bool from_symbols(RansReader& reader, const std::uint8_t* classes, const Quantization& how,
                   const RansTable* tables, std::span<const std::byte> numbers, TensorView out,
                   Into into) noexcept;
 
-/// A chunk without entropy coding: per block the width of its integers in bits (0: zeros; kRawWidth: numbers
-/// as they are) and the packed integers.
+/// A chunk without entropy coding: per block the width of its integers in bits (0: zeros;
+/// kRawWidth: numbers as they are) and the packed integers.
 inline constexpr std::uint8_t kRawWidth = 32;
 std::byte* to_packed(ConstTensorView chunk, const Quantization& how, std::byte* to) noexcept;
 bool from_packed(std::span<const std::byte> packed, const Quantization& how, TensorView out,

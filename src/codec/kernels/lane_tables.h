@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// kExpand[set][lane]: how many lanes of the set stand before the lane, i.e. which of a row of packed
-/// values is the lane's. Valid for 4 and for 8 lanes.
+/// kExpand[set][lane]: how many lanes of the set stand before the lane, i.e. which of a row of
+/// packed values is the lane's. Valid for 4 and for 8 lanes.
 inline constexpr auto kExpand = [] {
   struct {
     std::uint8_t rows[256][8];

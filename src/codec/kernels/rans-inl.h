@@ -32,7 +32,8 @@ HWY_INLINE uint32_t mask_bits(M mask) {
   return static_cast<uint32_t>(
       _mm256_movemask_ps(hn::BitCast(F32(), hn::VecFromMask(I32(), mask)).raw));
 #elif HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
-  return static_cast<uint32_t>(_mm_movemask_ps(hn::BitCast(F32(), hn::VecFromMask(I32(), mask)).raw));
+  return static_cast<uint32_t>(
+      _mm_movemask_ps(hn::BitCast(F32(), hn::VecFromMask(I32(), mask)).raw));
 #else
   uint8_t bits[8] = {};
   hn::StoreMaskBits(I32(), mask, bits);
@@ -51,18 +52,20 @@ HWY_INLINE VI truncate_int(VF x) {
 #endif
 }
 
-// Bytes of a unit stand "mixed" while they are looked up: byte 2i belongs to 16-bit lane i of the vectors
-// (a, b), byte 2i + 1 to lane i of (c, d), lanes being where packing two 32-bit vectors puts them. No step
-// then crosses lanes but the last.
+// Bytes of a unit stand "mixed" while they are looked up: byte 2i belongs to 16-bit lane i of the
+// vectors (a, b), byte 2i + 1 to lane i of (c, d), lanes being where packing two 32-bit vectors
+// puts them. No step then crosses lanes but the last.
 
 HWY_INLINE VW even_bytes(VB low, VB high) {  // 16-bit lanes of (a, b) from their low and high bytes
   const U16x2 d;
-  return hn::Or(hn::And(hn::BitCast(d, low), hn::Set(d, 0xff)), hn::ShiftLeft<8>(hn::BitCast(d, high)));
+  return hn::Or(hn::And(hn::BitCast(d, low), hn::Set(d, 0xff)),
+                hn::ShiftLeft<8>(hn::BitCast(d, high)));
 }
 
 HWY_INLINE VW odd_bytes(VB low, VB high) {  // 16-bit lanes of (c, d)
   const U16x2 d;
-  return hn::Or(hn::ShiftRight<8>(hn::BitCast(d, low)), hn::And(hn::BitCast(d, high), hn::Set(d, 0xff00)));
+  return hn::Or(hn::ShiftRight<8>(hn::BitCast(d, low)),
+                hn::And(hn::BitCast(d, high), hn::Set(d, 0xff00)));
 }
 
 /// The 32-bit vectors a, b, c, d from the 16-bit lanes of (a, b) and (c, d).
@@ -77,16 +80,18 @@ HWY_INLINE void spread(VW ab, VW cd, VI* to) {
 
 /// Bytes in the order of the states.
 HWY_INLINE VB unmix(VB mixed) {
-  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                     1, 3, 5, 7, 9, 11, 13, 15};
   const VB split = hn::TableLookupBytes(mixed, hn::LoadDup128(Bytes(), kSplit));
   if constexpr (kLanes == 4) return split;
   HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-  return hn::BitCast(Bytes(), hn::TableLookupLanes(hn::BitCast(U32(), split),
-                                                   hn::SetTableIndices(U32(), kOrder)));
+  return hn::BitCast(
+      Bytes(), hn::TableLookupLanes(hn::BitCast(U32(), split), hn::SetTableIndices(U32(), kOrder)));
 }
 
 HWY_INLINE VB mix(VB ordered) {
-  alignas(16) static constexpr uint8_t kMerge[16] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
+  alignas(16) static constexpr uint8_t kMerge[16] = {0, 8,  1, 9,  2, 10, 3, 11,
+                                                     4, 12, 5, 13, 6, 14, 7, 15};
   VB split = ordered;
   if constexpr (kLanes == 8) {
     HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -108,8 +113,10 @@ HWY_INLINE VB decode_unit(const RansTable& table, VI* x) {
   const U16x2 dw;
   const Bytes db;
   const VI slots = hn::Set(I32(), kRansTotal - 1);
-  const VW ab = hn::BitCast(dw, hn::ReorderDemote2To(di16, hn::And(x[0], slots), hn::And(x[1], slots)));
-  const VW cd = hn::BitCast(dw, hn::ReorderDemote2To(di16, hn::And(x[2], slots), hn::And(x[3], slots)));
+  const VW ab =
+      hn::BitCast(dw, hn::ReorderDemote2To(di16, hn::And(x[0], slots), hn::And(x[1], slots)));
+  const VW cd =
+      hn::BitCast(dw, hn::ReorderDemote2To(di16, hn::And(x[2], slots), hn::And(x[3], slots)));
   const VW ab_position = hn::And(ab, hn::Set(dw, 0xff));
   const VW cd_position = hn::And(cd, hn::Set(dw, 0xff));
   const VB position = hn::BitCast(db, hn::Or(ab_position, hn::ShiftLeft<8>(cd)));
@@ -127,14 +134,16 @@ HWY_INLINE VB decode_unit(const RansTable& table, VI* x) {
   VI frequency[4];
   spread(hn::Add(ab_position, even_bytes(bias_low, bias_high)),
          hn::Add(cd_position, odd_bytes(bias_low, bias_high)), rank);
-  spread(even_bytes(frequency_low, frequency_high), odd_bytes(frequency_low, frequency_high), frequency);
+  spread(even_bytes(frequency_low, frequency_high), odd_bytes(frequency_low, frequency_high),
+         frequency);
   for (size_t v = 0; v < 4; ++v) {
     x[v] = hn::Add(hn::Mul(frequency[v], hn::ShiftRight<12>(x[v])), rank[v]);
   }
   return unmix(symbol);
 }
 
-/// Refills the states that became small, in their order, from the words at `at`. Reads up to 16 bytes.
+/// Refills the states that became small, in their order, from the words at `at`. Reads up to 16
+/// bytes.
 HWY_INLINE void refill(VI& x, const std::byte*& at) {
   const auto small = hn::Lt(x, hn::Set(I32(), kRansLow));
   const uint32_t bits = mask_bits(small);

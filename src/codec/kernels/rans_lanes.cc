@@ -26,7 +26,8 @@ uint16_t* encode_runs(std::span<const RansRun> runs, const uint8_t* symbols, Ran
       for (size_t u = kUnits; u-- > 0;) {
         UnitNumbers numbers;
         look_up_unit(table, at + u * kUnitStates, numbers);
-        for (size_t v = 4; v-- > 0;) x[4 * u + v] = encode_vector(table, numbers, v, x[4 * u + v], end);
+        for (size_t v = 4; v-- > 0;)
+          x[4 * u + v] = encode_vector(table, numbers, v, x[4 * u + v], end);
       }
     }
   }
@@ -54,8 +55,8 @@ namespace gradwire {
 HWY_EXPORT(encode_runs);
 HWY_EXPORT(decode_groups);
 
-std::uint16_t* rans_encode(std::span<const RansRun> runs, const std::uint8_t* symbols, RansStates& states,
-                           std::uint16_t* end) noexcept {
+std::uint16_t* rans_encode(std::span<const RansRun> runs, const std::uint8_t* symbols,
+                           RansStates& states, std::uint16_t* end) noexcept {
   return HWY_DYNAMIC_DISPATCH(encode_runs)(runs, symbols, states, end);
 }
 
