@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record real gradients for the codec benchmarks.
 
-Trains two small models for about a hundred steps and stores the raw mini-batch gradients of a few
+Trains three small models for about a hundred steps and stores the raw mini-batch gradients of a few
 of them (after backward, before the optimizer) in one safetensors file:
 
-  cnn          VGG-like, conv-bn-relu, on Fashion-MNIST, momentum SGD
-  transformer  word-level language model on the Python standard library's sources, AdamW
+  cnn            as VGG: convolutions, then fully connected layers, on Fashion-MNIST, AdamW
+  cnn-batchnorm  convolutions with batch normalization and next to no connected layer, momentum SGD
+  transformer    word-level language model on the Python standard library's sources, AdamW
 
 A tensor is named MODEL/STEP/LAYER, for example `transformer/60/blocks.0.attention.qkv.weight`.
 Steps count from 1, and step N holds the gradient that the N-th update is made of. Layers whose
@@ -57,7 +58,9 @@ except KeyboardInterrupt:
 DATASET_PACKAGE = "dataset-fashion-mnist"
 DATASET_DIR = Path("/usr/share/datasets/fashion-mnist")
 
-CNN_BATCH = 128
+CNN_BATCH = 32  # What one of several workers would see of a batch.
+BATCHNORM_BATCH = 128
+CNN_HIDDEN = 512
 VOCABULARY = 8192
 CONTEXT = 128
 TEXT_BATCH = 16
@@ -82,7 +85,32 @@ class CaptureError(Exception):
 
 
 class Cnn(nn.Module):
-    """Three VGG stages over 28x28 grey images, and a linear classifier."""
+    """Two VGG stages over 28x28 grey images and, as in VGG, three fully connected layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 1
+        for width in (32, 64):
+            for _ in range(2):
+                layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), nn.ReLU()]
+                channels = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(
+            nn.Linear(channels * 7 * 7, CNN_HIDDEN),
+            nn.ReLU(),
+            nn.Linear(CNN_HIDDEN, CNN_HIDDEN),
+            nn.ReLU(),
+            nn.Linear(CNN_HIDDEN, 10),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.classifier(self.features(images).flatten(1))
+
+
+class BatchNormCnn(nn.Module):
+    """Three stages with batch normalization, and a linear classifier."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,19 +215,18 @@ def read_idx(path: Path, header_bytes: int) -> np.ndarray:
         ) from None
 
 
-def image_batches(seed: int) -> Iterator[Batch]:
-    """Shuffled epochs of Fashion-MNIST without end, scaled to zero mean and unit variance."""
+def image_batches(seed: int, size: int) -> Iterator[Batch]:
+    """Shuffled epochs of Fashion-MNIST without end, pixels scaled to 0..1."""
     pixels = read_idx(DATASET_DIR / "train-images-idx3-ubyte.gz", header_bytes=16)
     images = torch.from_numpy(pixels.copy()).view(-1, 1, 28, 28)
     classes = read_idx(DATASET_DIR / "train-labels-idx1-ubyte.gz", header_bytes=8)
     labels = torch.from_numpy(classes.copy()).long()
-    mean, deviation = images.float().mean(), images.float().std()
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(len(images), generator=generator)
-        for chosen in order.split(CNN_BATCH):
-            if len(chosen) == CNN_BATCH:
-                yield (images[chosen].float() - mean) / deviation, labels[chosen]
+        for chosen in order.split(size):
+            if len(chosen) == size:
+                yield images[chosen].float() / 255, labels[chosen]
 
 
 def library_sources() -> list[Path]:
@@ -258,13 +285,27 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.01)
 
 
+def fast_adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
+
+
 RECIPES = {
     "cnn": Recipe(
         model=Cnn,
-        batches=image_batches,
+        batches=lambda seed: image_batches(seed, CNN_BATCH),
+        optimizer=fast_adamw,
+        steps=(1, 50, 100, 150),
+        description=f"VGG-like CNN, Fashion-MNIST, batch {CNN_BATCH}, AdamW lr 3e-3",
+    ),
+    "cnn-batchnorm": Recipe(
+        model=BatchNormCnn,
+        batches=lambda seed: image_batches(seed, BATCHNORM_BATCH),
         optimizer=momentum_sgd,
         steps=(1, 20, 40, 60),
-        description=f"VGG-like CNN, Fashion-MNIST, batch {CNN_BATCH}, SGD lr 0.05 momentum 0.9",
+        description=(
+            f"CNN with batch normalization, Fashion-MNIST, batch {BATCHNORM_BATCH}, "
+            "SGD lr 0.05 momentum 0.9"
+        ),
     ),
     "transformer": Recipe(
         model=Transformer,
