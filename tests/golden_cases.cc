@@ -54,6 +54,26 @@ Floats uneven_blocks(std::uint64_t seed, std::size_t count, int exponents) {
   return x;
 }
 
+/// A quarter, or half, of the numbers are wider than the rest: between a bell and a heavy tail.
+Floats mixed_widths(std::uint64_t seed, std::size_t count, unsigned one_in, float width) {
+  Floats x = bells(seed, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (mix64(seed + i) % one_in == 0) x[i] *= width;
+  }
+  return x;
+}
+
+/// Blocks of 128, each a quarter of an octave wider than the last: all classes.
+Floats widening_blocks(std::uint64_t seed, std::size_t count) {
+  constexpr float kQuarters[] = {1.0f, 1.1892071f, 1.4142135f, 1.6817929f};
+  Floats x = bells(seed, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const int block = static_cast<int>(i / 128);
+    x[i] = std::ldexp(x[i] * kQuarters[block % 4], block / 4 - 3);
+  }
+  return x;
+}
+
 /// Multiples of ½, mostly 0, which are whole steps under `grid:step=0.5,locality=0,rms=1`.
 Floats sparse_steps(std::size_t count, std::size_t every, std::vector<int> steps) {
   Floats x(count);
@@ -199,7 +219,9 @@ void add_grid_cases(std::vector<GoldenCase>& cases) {
                           x)});
   cases.push_back({"grid_shapes",
                    {segment("grid:locality=0", bells(6, 3000)), segment("grid:locality=0", x),
-                    segment("grid:step=8,locality=0", heavy_tailed(7, 9000))}});
+                    segment("grid:locality=0", mixed_widths(7, 3000, 2, 1.8f)),
+                    segment("grid:locality=0", mixed_widths(8, 3000, 4, 3.0f))}});
+  cases.push_back({"grid_classes", {segment(kHalfSteps, widening_blocks(22, 7100))}});
   cases.push_back({"grid_shifted",
                    each({"grid:step=0.05", "grid:step=0.002,locality=0", "grid:step=0.0009765625"},
                         bells(8, 2500))});
