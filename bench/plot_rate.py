@@ -149,17 +149,16 @@ def title_of(group: str) -> str:
     if group == "gaussian":
         return "Synthetic Gaussian"
     model, _, steps = group.partition("/")
-    known = {"cnn": "CNN", "transformer": "Transformer"}
-    base, dash, variant = model.partition("-")
-    name = known.get(base, base) + (dash and f" {variant.replace('-', ' ')}")
+    known = {"cnn": "CNN", "batchnorm": "with batch norm", "transformer": "Transformer"}
+    name = " ".join(known.get(word, word) for word in model.split("-"))
     if not steps or ">=" in steps:
         return name
     return f"{name}, step {steps}" if steps.isdigit() else f"{name}/{steps}"
 
 
-def order_of(group: str) -> tuple[int, str]:
+def order_of(group: str) -> tuple[int, list[str]]:
     """Whole models first, synthetic data last."""
-    return ("-without-" in group) + 2 * ("/" not in group), group
+    return ("-without-" in group) + 2 * ("/" not in group), group.split("/")
 
 
 def find(families: Families, codec: str) -> Point | None:
@@ -268,12 +267,12 @@ def colour_of(name: str, used: dict[str, str]) -> str:
 
 def draw(panels: dict[str, Families], output: Path) -> None:
     groups = sorted(panels, key=order_of)
-    columns = min(2, len(groups))
+    columns = min(len(groups), 2 if len(groups) <= 4 else 3)
     rows = math.ceil(len(groups) / columns)
     figure, grid = plt.subplots(
         rows,
         columns,
-        figsize=(6.4 * columns, 4.6 * rows + 1.3),
+        figsize=((6.4 if columns < 3 else 5.6) * columns, 4.6 * rows + 1.3),
         squeeze=False,
         sharex=True,
         sharey=True,
@@ -293,27 +292,28 @@ def draw(panels: dict[str, Families], output: Path) -> None:
         axes.set_visible(False)
     grid[0][0].set_xlim(0, high)
     grid[0][0].set_ylim(low, top)
-    for axes in grid[-1]:
+    for axes in list(grid.flat)[len(groups) - columns : len(groups)]:  # the lowest of each column
         axes.set_xlabel("bits per element, headers included", color=INK)
+        axes.tick_params(labelbottom=True)
     for axes in grid[:, 0]:
         axes.set_ylabel("NMSE (lower is better)", color=INK)
-    save(figure, list(grid.flat)[: len(groups)], output)
+    save(figure, list(grid.flat)[: len(groups)], columns, output)
 
 
-def save(figure: plt.Figure, used_axes: list[Axes], output: Path) -> None:
+def save(figure: plt.Figure, used_axes: list[Axes], columns: int, output: Path) -> None:
     lines = {}
     for axes in used_axes:
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             lines.setdefault(name, handle)
     figure.suptitle(
-        "Error against bytes: what each codec keeps of a gradient",
+        "Error against bytes" + (": what each codec keeps of a gradient" if columns > 1 else ""),
         x=0.02, ha="left", fontsize=16, fontweight="bold", color=INK,
     )  # fmt: skip
     figure.legend(
         lines.values(), lines.keys(),
-        loc="lower center", ncols=min(len(lines), 6), frameon=False, fontsize=10,
+        loc="lower center", ncols=min(len(lines), 3 * columns), frameon=False, fontsize=10,
     )  # fmt: skip
-    figure.tight_layout(rect=(0, 0.05, 1, 0.985), h_pad=2.2, w_pad=2.5)
+    figure.tight_layout(rect=(0, 0.05 if columns > 1 else 0.1, 1, 0.985), h_pad=2.2, w_pad=2.5)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(output, dpi=150, facecolor="white")
