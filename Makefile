@@ -53,7 +53,7 @@ fuzz: build/fuzz/build.ninja ## Attack every decoder for SECONDS=60 each under s
 	  name=$$(basename $$target); found=build/fuzz/corpus/$$name; \
 	  mkdir -p $$found build/fuzz/findings fuzz/corpus/$$name; \
 	  echo "== $$name, $(SECONDS) s"; \
-	  $$target -max_total_time=$(SECONDS) -timeout=10 -verbosity=0 -print_final_stats=1 \
+	  $$target -max_total_time=$(SECONDS) -timeout=10 -malloc_limit_mb=64 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/fuzz/findings/$$name- $$found fuzz/corpus/$$name; \
 	done
 
