@@ -1,115 +1,16 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "codec/kernels/bucket_meta.h"
 #include "codec/kernels/bucketed.h"
 
-#include <algorithm>
-#include <bit>
-#include <cfloat>
-#include <cmath>
-#include <limits>
-
-#include "base/bytes.h"
-
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codec/kernels/bucketed.cc"
+#define HWY_TARGET_INCLUDE "codec/kernels/bucketed_encode.cc"
 #include <hwy/foreach_target.h>
 
 #include "codec/kernels/bitpack-inl.h"
 #include "codec/kernels/vector-inl.h"
-
-#ifndef GRADWIRE_BUCKETED_ONCE
-#define GRADWIRE_BUCKETED_ONCE
-namespace gradwire::kernels {
-
-/// A bucket ready for its kernels. `prescale` is a power of two that brings extreme numbers into
-/// the range where products and reciprocals neither overflow nor vanish; it is 1 for all others.
-struct Bucket {
-  float low;     // uniform: minimum
-  float scale;   // uniform: unit; exponential: norm; sign: mean. NaN: the bucket is not finite
-  float factor;  // what numbers are multiplied with to get levels; 0 when all are equal
-  float prescale;
-};
-
-struct Range {
-  float low;
-  float high;
-  bool finite;
-};
-
-/// Levels are computed in 65536ths. A little less than that many keeps the largest number of a
-/// bucket from being rounded beyond the top level, whatever the last bits of the floats involved.
-inline constexpr float kLevelParts = 65536.0f * (1 - 0x1p-21f);
-
-inline constexpr float kTooSmall = 0x1p-100f;
-inline constexpr float kTooLarge = 0x1p+120f;
-
-inline float prescale_for(float magnitude) {
-  if (magnitude < kTooSmall) return 0x1p+90f;
-  return magnitude > kTooLarge ? 0x1p-4f : 1.0f;
-}
-
-/// The next bf16 that is not below x, or x itself as a float; x is not negative.
-inline float round_meta_up(float x, Meta meta) {
-  if (meta == Meta::fp32) return x;
-  const std::uint32_t bits = (std::bit_cast<std::uint32_t>(x) + 0xffff) & 0xffff0000u;
-  return std::bit_cast<float>(std::min(bits, 0x7f7f0000u));
-}
-
-/// The last bf16 that is not above x, or x itself as a float.
-inline float round_meta_down(float x, Meta meta) {
-  if (meta == Meta::fp32) return x;
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t away = (bits & 0x80000000u) != 0 ? 0xffff : 0;
-  return std::bit_cast<float>(std::min((bits + away) & 0xffff0000u, 0xff7f0000u));
-}
-
-inline Bucket not_finite() { return {NAN, NAN, 0, 1}; }
-
-inline Bucket uniform_bucket(const Range& range, int levels, Meta meta) {
-  if (!range.finite) return not_finite();
-  const float low = round_meta_down(range.low + 0.0f, meta);  // + 0 makes -0 into 0
-  const float top = static_cast<float>(levels);
-  float unit = (range.high - low) / top;
-  if (unit > FLT_MAX)
-    unit = std::min(range.high / top - low / top, FLT_MAX);  // the width overflowed
-  unit = round_meta_up(std::max(unit, 0.0f), meta);
-  const float reach = std::max(std::fabs(low), std::fabs(range.high));
-  const float prescale = prescale_for(unit < kTooSmall ? unit : std::max(unit, reach));
-  return {low, unit, unit > 0 ? kLevelParts / (unit * prescale) : 0.0f, prescale};
-}
-
-inline Bucket magnitude_bucket(float magnitude, Meta meta) {
-  const float scale = round_meta_up(magnitude, meta);
-  const float prescale = prescale_for(scale);
-  return {0, scale, scale > 0 ? 1.0f / (scale * prescale) : 0.0f, prescale};
-}
-
-inline void store_meta(std::byte*& to, float value, Meta meta) {
-  if (meta == Meta::fp32) {
-    store(to, value);
-    to += 4;
-  } else {
-    const bool nan = std::isnan(value);
-    store(to, nan ? std::uint16_t{0x7fc0}
-                  : static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
-    to += 2;
-  }
-}
-
-inline float load_meta(const std::byte*& from, Meta meta) {
-  if (meta == Meta::fp32) {
-    from += 4;
-    return load<float>(from - 4);
-  }
-  from += 2;
-  return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(from - 2)} << 16);
-}
-
-inline constexpr std::size_t kTile =
-    2048;  // numbers in flight: codes and scratch stay in the first cache
-static_assert(kTile % kGroupElements == 0);
-inline constexpr std::size_t kMaxTileBuckets = kTile / kGroupElements;
-
-}  // namespace gradwire::kernels
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::HWY_NAMESPACE {
@@ -344,21 +245,6 @@ HWY_INLINE void quantize_bucket(const Bucketed& how, const Bucket& bucket, const
   }
 }
 
-/// The first 8 bytes of each 128-bit block: 4 of (a, b) or (c, d)'s halves, see pack_four_bits.
-template <class D>
-HWY_INLINE void store_pairs(D, hn::Vec<D> gathered, uint8_t* to) {
-  if constexpr (hn::MaxLanes(D()) == 32) {
-    const hn::Half<D> half;
-    // Blocks hold a0a1 b0b1 c0c1 d0d1 | a2a3 b2b3 c2c3 d2d3 as 16-bit lanes.
-    const hn::Repartition<uint16_t, hn::Half<D>> d16;
-    const auto low = hn::BitCast(d16, hn::LowerHalf(half, gathered));
-    const auto high = hn::BitCast(d16, hn::UpperHalf(half, gathered));
-    hn::StoreU(hn::BitCast(half, hn::InterleaveLower(d16, low, high)), half, to);
-  } else {
-    hn::StoreU(hn::LowerHalf(hn::Half<D>(), gathered), hn::Half<D>(), to);
-  }
-}
-
 // ---------------------------------------------------------------------------------------------
 // A tile of uniform buckets at once: where buckets do not straddle tiles and nothing is extreme,
 // which is nearly always. Gives what `measure` gives, in fewer instructions.
@@ -425,6 +311,21 @@ HWY_INLINE bool measure_tile(const Bucketed& how, const float* x, Bucket* bucket
   }
   for (size_t k = 0; k < count; ++k) buckets[k] = {lows[k], units[k], factors[k], 1.0f};
   return true;
+}
+
+/// The first 8 bytes of each 128-bit block: 4 of (a, b) or (c, d)'s halves, see pack_four_bits.
+template <class D>
+HWY_INLINE void store_pairs(D, hn::Vec<D> gathered, uint8_t* to) {
+  if constexpr (hn::MaxLanes(D()) == 32) {
+    const hn::Half<D> half;
+    // Blocks hold a0a1 b0b1 c0c1 d0d1 | a2a3 b2b3 c2c3 d2d3 as 16-bit lanes.
+    const hn::Repartition<uint16_t, hn::Half<D>> d16;
+    const auto low = hn::BitCast(d16, hn::LowerHalf(half, gathered));
+    const auto high = hn::BitCast(d16, hn::UpperHalf(half, gathered));
+    hn::StoreU(hn::BitCast(half, hn::InterleaveLower(d16, low, high)), half, to);
+  } else {
+    hn::StoreU(hn::LowerHalf(hn::Half<D>(), gathered), hn::Half<D>(), to);
+  }
 }
 
 /// Packs 32 levels 0..15, each in the upper half of its lane, to 16 bytes. (The general `pack`
@@ -555,144 +456,6 @@ void bucketed_encode(const Bucketed& how, ConstTensorView x, const EncodeOptions
   }
 }
 
-// ---------------------------------------------------------------------------------------------
-// Codes to numbers
-
-struct UniformDequantizer {
-  VF low, unit;
-  UniformDequantizer(const Bucket& bucket, int)
-      : low(hn::Set(F32(), bucket.low)), unit(hn::Set(F32(), bucket.scale)) {}
-  HWY_INLINE VF operator()(VI code) const {
-    return hn::Add(low, hn::Mul(unit, hn::ConvertTo(F32(), code)));
-  }
-};
-
-struct ExponentialDequantizer {
-  VF norm;
-  VI level_mask, bias;
-  int sign_shift;
-  ExponentialDequantizer(const Bucket& bucket, int bits)
-      : norm(hn::Set(F32(), bucket.scale)),
-        level_mask(hn::Set(I32(), (1 << (bits - 1)) - 1)),
-        bias(hn::Set(I32(), 127 - ((1 << (bits - 1)) - 1))),
-        sign_shift(32 - bits) {}
-  HWY_INLINE VF operator()(VI code) const {
-    const VI level = hn::And(code, level_mask);
-    const VF power = hn::BitCast(F32(), hn::ShiftLeft<23>(hn::Add(level, bias)));
-    const auto some = hn::RebindMask(F32(), hn::Gt(level, hn::Zero(I32())));
-    const VF magnitude = hn::Mul(norm, hn::IfThenElseZero(some, power));
-    const VI sign = hn::And(hn::ShiftLeftSame(code, sign_shift), hn::Set(I32(), INT32_MIN));
-    return hn::Xor(magnitude, hn::BitCast(F32(), sign));
-  }
-};
-
-struct SignDequantizer {
-  VF mean;
-  SignDequantizer(const Bucket& bucket, int) : mean(hn::Set(F32(), bucket.scale)) {}
-  HWY_INLINE VF operator()(VI code) const {
-    return hn::Xor(mean, hn::BitCast(F32(), hn::ShiftLeft<31>(code)));
-  }
-};
-
-template <bool kAdd, class Dequantizer>
-HWY_INLINE void dequantize(const Dequantizer& dequantizer, const uint8_t* codes, size_t n,
-                           float* out) {
-  size_t i = 0;
-  for (; i + kGroup <= n; i += kGroup) {
-    prefetch(out + i);
-    prefetch(out + i + kGroup / 2);
-    for (size_t v = 0; v < kGroup; v += kLanes) {
-      VF x = dequantizer(load_bytes(codes + i + v));
-      if constexpr (kAdd) x = hn::Add(hn::LoadU(F32(), out + i + v), x);
-      hn::StoreU(x, F32(), out + i + v);
-    }
-  }
-  for (; i + kLanes <= n; i += kLanes) {
-    VF x = dequantizer(load_bytes(codes + i));
-    if constexpr (kAdd) x = hn::Add(hn::LoadU(F32(), out + i), x);
-    hn::StoreU(x, F32(), out + i);
-  }
-  if (i == n) return;
-  HWY_ALIGN float few[kLanes];
-  hn::Store(dequantizer(load_bytes(codes + i)), F32(), few);
-  for (size_t j = 0; i < n; ++i, ++j) out[i] = kAdd ? out[i] + few[j] : few[j];
-}
-
-/// A uniform bucket whose top level overflows a float: values are clamped to the largest one.
-HWY_NOINLINE void dequantize_huge(const Bucket& bucket, const uint8_t* codes, size_t n, float* out,
-                                  bool add) {
-  for (size_t i = 0; i < n; ++i) {
-    const double exact = bucket.low + static_cast<double>(bucket.scale) * codes[i];
-    const float x = static_cast<float>(std::clamp<double>(exact, -FLT_MAX, FLT_MAX));
-    out[i] = add ? out[i] + x : x;
-  }
-}
-
-HWY_INLINE bool overflows(const Bucketed& how, const Bucket& bucket) {
-  if (how.scheme != Scheme::uniform) return false;
-  const float reach = bucket.scale * static_cast<float>((1 << how.bits) - 1);
-  return std::isfinite(bucket.scale) && std::isfinite(bucket.low) &&
-         !std::isfinite(bucket.low + reach);
-}
-
-template <class Dequantizer>
-void decode_with(const Bucketed& how, std::span<const std::byte> payload, TensorView out,
-                 bool add) {
-  const std::byte* meta = payload.data();
-  const uint8_t* packed =
-      reinterpret_cast<const uint8_t*>(payload.data()) + how.meta_bytes(out.count);
-  const uint8_t* const end = reinterpret_cast<const uint8_t*>(payload.data()) + payload.size();
-  HWY_ALIGN float scratch[kTile];
-  HWY_ALIGN uint8_t codes[kTile + kPackSlack];
-  HWY_ALIGN uint8_t last[kTile + kPackSlack];  // the end of the payload, with room behind it
-  Bucket bucket{};
-  size_t bucket_end = 0;
-  for (size_t tile = 0; tile < out.count; tile += kTile) {
-    const size_t n = HWY_MIN(kTile, out.count - tile);
-    const size_t packed_bytes = (n * how.bits + 7) / 8;
-    const uint8_t* from = packed;
-    if (static_cast<size_t>(end - packed) < packed_bytes + kPackSlack) {
-      std::memset(last + packed_bytes, 0, kPackSlack);
-      std::memcpy(last, packed, packed_bytes);
-      from = last;
-    }
-    unpack(from, n, how.bits, codes);
-    packed += packed_bytes;
-    float* const numbers = floats_for(out, tile, n, scratch, add);
-    for (size_t at = tile; at < tile + n;) {
-      if (at == bucket_end) {
-        bucket_end = HWY_MIN(at + how.bucket, out.count);
-        bucket.scale = kernels::load_meta(meta, how.meta);
-        if (how.scheme == Scheme::uniform) bucket.low = kernels::load_meta(meta, how.meta);
-      }
-      const size_t part = HWY_MIN(bucket_end, tile + n) - at;
-      const uint8_t* part_codes = codes + (at - tile);
-      float* part_out = numbers + (at - tile);
-      if (HWY_UNLIKELY(overflows(how, bucket))) {
-        dequantize_huge(bucket, part_codes, part, part_out, add);
-      } else if (add) {
-        dequantize<true>(Dequantizer(bucket, how.bits), part_codes, part, part_out);
-      } else {
-        dequantize<false>(Dequantizer(bucket, how.bits), part_codes, part, part_out);
-      }
-      at += part;
-    }
-    finish_floats(out, tile, n, numbers);
-  }
-}
-
-void bucketed_decode(const Bucketed& how, std::span<const std::byte> payload, TensorView out,
-                     bool add) {
-  switch (how.scheme) {
-    case Scheme::uniform:
-      return decode_with<UniformDequantizer>(how, payload, out, add);
-    case Scheme::exponential:
-      return decode_with<ExponentialDequantizer>(how, payload, out, add);
-    case Scheme::sign:
-      return decode_with<SignDequantizer>(how, payload, out, add);
-  }
-}
-
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace gradwire::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -701,16 +464,10 @@ HWY_AFTER_NAMESPACE();
 namespace gradwire::kernels {
 
 HWY_EXPORT(bucketed_encode);
-HWY_EXPORT(bucketed_decode);
 
 void encode_bucketed(const Bucketed& how, ConstTensorView x, const EncodeOptions& options,
                      std::byte* out) noexcept {
   HWY_DYNAMIC_DISPATCH(bucketed_encode)(how, x, options, out);
-}
-
-void decode_bucketed(const Bucketed& how, std::span<const std::byte> payload, TensorView out,
-                     Into into) noexcept {
-  HWY_DYNAMIC_DISPATCH(bucketed_decode)(how, payload, out, into == Into::add);
 }
 
 }  // namespace gradwire::kernels
