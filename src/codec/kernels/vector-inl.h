@@ -118,7 +118,7 @@ HWY_INLINE VI round_bf16(VF x) {
   const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const VU rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fff)));
   const VU quiet = hn::Or(bits, hn::Set(du, 0x400000));
-  const auto nan = hn::RebindMask(du, hn::Ne(x, x));
+  const auto nan = hn::RebindMask(du, hn::IsNaN(x));
   return hn::ShiftRight<16>(hn::BitCast(I32(), hn::IfThenElse(nan, quiet, rounded)));
 }
 
