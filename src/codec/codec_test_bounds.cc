@@ -43,8 +43,10 @@ Bound uniform_bound(const BucketSettings& how, std::span<const float> bucket) {
   const auto [low_at, high_at] = std::minmax_element(bucket.begin(), bucket.end());
   const double levels = (1 << how.bits) - 1;
   const double low = how.bf16_meta ? bf16_below(*low_at) : *low_at;
-  double unit = std::max(0.0, *high_at - low) / levels;
-  if (how.bf16_meta) unit = bf16_above(static_cast<float>(unit * (1 + 1e-6)));
+  double unit =
+      std::max(0.0, *high_at - low) / levels;  // with one bit, it may be too large for a float
+  if (how.bf16_meta)
+    unit = std::max<double>(unit, bf16_above(static_cast<float>(unit * (1 + 1e-6))));
   const double beyond = std::max(0.0, low - *low_at);  // below the lowest finite bf16
   const double reach = largest_magnitude(bucket);
   return {unit, beyond + reach * 0x1p-22 + unit * 0x1p-14 + levels * kTiny};
