@@ -14,7 +14,7 @@ inline constexpr std::size_t kBlock = 128;       // numbers that share a step an
 inline constexpr std::size_t kChunk = 1u << 16;  // numbers that are coded together
 inline constexpr std::size_t kChunkBlocks = kChunk / kBlock;
 
-inline constexpr int kShapes = 4;
+inline constexpr int kShapes = 8;
 inline constexpr int kLevels = 20;
 inline constexpr int kBlockTables = 16;
 inline constexpr int kTables = kShapes * kLevels + kBlockTables;

@@ -3,11 +3,12 @@
 The numbers in that file are normative; this script records where they come from. Each table gives 16
 symbols frequencies that add up to 4096, none of them 0.
 
-Tables 0..79, for the integers q of a block: 4 shapes x 20 levels. The shape is the exponent of a
-generalized Gaussian density exp(-|x/a|^shape), the level is the mean magnitude of q after stochastic
-rounding. Symbol q + 8 stands for q = -7..7, symbol 0 for everything else (an escape).
+Tables 0..159, for the integers q of a block: 8 shapes x 20 levels. A shape is a generalized Gaussian
+density exp(-|x/a|^exponent), mixed with a share of zeros (gradients behind inactive units); the level is
+the mean magnitude of q after stochastic rounding. Symbol q + 8 stands for q = -7..7, symbol 0 for
+everything else (an escape).
 
-Tables 80..95, for what describes the blocks: the share of all-zero blocks (symbol 1) x the spread of
+Tables 160..175, for what describes the blocks: the share of all-zero blocks (symbol 1) x the spread of
 the differences from one block to the next (symbol 9 + difference); symbol 0 is an escape.
 
     python tools/tables/make_grid_tables.py > src/codec/grid_tables.inc
@@ -15,7 +16,8 @@ the differences from one block to the next (symbol 9 + difference); symbol 0 is 
 
 import math
 
-SHAPES = (2.0, 1.4, 1.0, 0.7)
+# (exponent, share of zeros)
+SHAPES = ((2, 0), (1.4, 0), (1, 0), (0.7, 0), (2, 0.5), (2, 0.75), (1, 0.5), (1, 0.75))
 # Upper ends of the levels: sums of |q| over 128 elements, 30 % apart, up to a mean of 2.
 LEVEL_ENDS = (1, 2, 3, 4, 5, 7, 9, 11, 15, 19, 25, 33, 42, 55, 71, 93, 121, 157, 204, 265)
 ZERO_SHARES = (0.0, 0.06, 0.5, 0.93)
@@ -58,10 +60,11 @@ def magnitudes_with_mean(mean: float, shape: float) -> list[float]:
     return rounded_density(low, shape)
 
 
-def integer_table(level: int, shape: float) -> list[float]:
+def integer_table(level: int, exponent: float, zeros: float) -> list[float]:
     begin = LEVEL_ENDS[level - 1] + 1 if level else 1
     mean = math.sqrt(begin * LEVEL_ENDS[level]) / 128
-    magnitudes = magnitudes_with_mean(mean, shape)
+    magnitudes = [p * (1 - zeros) for p in magnitudes_with_mean(mean / (1 - zeros), exponent)]
+    magnitudes[0] += zeros
     table = [0.0] * 16
     table[8] = magnitudes[0]
     for q in range(1, 8):
@@ -88,16 +91,20 @@ def normalize(table: list[float]) -> list[int]:
     return frequencies
 
 
+def print_table(table: list[float]) -> None:
+    print("{" + ", ".join(str(f) for f in normalize(table)) + "},")
+
+
 def main() -> None:
     print("// Made by tools/tables/make_grid_tables.py; part of the format, never changed.")
-    for shape in SHAPES:
-        print(f"// Integers of a block, shape {shape}")
+    for exponent, zeros in SHAPES:
+        print(f"// Integers of a block, exponent {exponent}, {zeros:.0%} zeros added")
         for level in range(len(LEVEL_ENDS)):
-            print("{" + ", ".join(str(f) for f in normalize(integer_table(level, shape))) + "},")
+            print_table(integer_table(level, exponent, zeros))
     for zero_share in ZERO_SHARES:
         print(f"// Differences between blocks, {zero_share:.0%} of them zero")
         for spread in SPREADS:
-            print("{" + ", ".join(str(f) for f in normalize(block_table(zero_share, spread))) + "},")
+            print_table(block_table(zero_share, spread))
 
 
 if __name__ == "__main__":
