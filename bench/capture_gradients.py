@@ -294,7 +294,7 @@ RECIPES = {
         model=Cnn,
         batches=lambda seed: image_batches(seed, CNN_BATCH),
         optimizer=fast_adamw,
-        steps=(1, 50, 100, 150),
+        steps=(1, 60, 120, 180),
         description=f"VGG-like CNN, Fashion-MNIST, batch {CNN_BATCH}, AdamW lr 3e-3",
     ),
     "cnn-batchnorm": Recipe(
