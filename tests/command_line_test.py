@@ -135,6 +135,7 @@ class BenchCodec(CommandLine):
         self.assertGreater(document["read_gbps"], 0)
         self.assertGreater(document["memcpy_gbps"], 0)
         self.assertTrue(document["cpu"])
+        self.assertTrue(0 < document["cpu_share"] <= 1)
         self.assertTrue(document["isa"])
         rows = {(row["codec"], row["bytes"]): row for row in document["rows"]}
         texts = ("none", "uniform:bits=4")  # as given, not as spelt out

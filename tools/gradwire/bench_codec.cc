@@ -170,19 +170,22 @@ std::string describe(const Case& c) {
   return fmt::format("{} {}", format_byte_size(c.bytes), c.text);
 }
 
-void measure_all(std::vector<Case>& cases, const Buffers& buffers, MemorySpeed& memory,
-                 unsigned rounds) {
+/// Returns the share of a CPU that the rounds had.
+double measure_all(std::vector<Case>& cases, const Buffers& buffers, MemorySpeed& memory,
+                   unsigned rounds) {
   Progress progress(cases.size() * (rounds + 1));
   for (Case& c : cases) {
     progress.begin_step("warm-up " + describe(c));
     warm_up(c, buffers);
   }
+  const CpuShare cpu;
   for (unsigned round = 0; round < rounds; ++round) {
     for (Case& c : cases) {
       progress.begin_step(describe(c));
       measure_once(c, buffers, memory);
     }
   }
+  return cpu.share();
 }
 
 std::size_t parse_input_bytes(const std::string& text) {
@@ -235,12 +238,14 @@ Json row_as_json(const Case& c) {
   return row;
 }
 
-void show_as_json(const std::vector<Case>& cases, const MemorySpeed& memory, unsigned rounds) {
+void show_as_json(const std::vector<Case>& cases, const MemorySpeed& memory, unsigned rounds,
+                  double cpu_share) {
   Json object;
   object["cpu"] = cpu_name();
   object["isa"] = current_isa();
   object["threads"] = 1;
   object["rounds"] = rounds;
+  object["cpu_share"] = measured(cpu_share);
   object["memory_bytes"] = MemorySpeed::kBytes;
   add_speed(object, "memcpy", MemorySpeed::kBytes, memory.copy());
   add_speed(object, "read", MemorySpeed::kBytes, memory.read());
@@ -281,7 +286,8 @@ std::string section_title(const Case& c) {
   return fmt::format("{} of fp32, {}", format_byte_size(c.bytes), name_of(c.data));
 }
 
-void show_as_table(const std::vector<Case>& cases, const MemorySpeed& memory, unsigned rounds) {
+void show_as_table(const std::vector<Case>& cases, const MemorySpeed& memory, unsigned rounds,
+                   double cpu_share) {
   const double read = speed(MemorySpeed::kBytes, memory.read());
   const double copy = speed(MemorySpeed::kBytes, memory.copy());
   TextTable table({{"codec", "", Align::left},
@@ -307,6 +313,7 @@ void show_as_table(const std::vector<Case>& cases, const MemorySpeed& memory, un
       fmt::format("\nGB/s of fp32 bytes, median of {} rounds after an untimed one; spread from "
                   "fastest to slowest.",
                   rounds));
+  if (const std::string note = disturbance_note(cpu_share); !note.empty()) print_note(note);
 }
 
 void run(const Options& options) {
@@ -314,8 +321,8 @@ void run(const Options& options) {
   std::vector<Case> cases = make_cases(options);
   const Buffers buffers(cases);
   MemorySpeed memory;
-  measure_all(cases, buffers, memory, options.repeat);
-  (options.json ? show_as_json : show_as_table)(cases, memory, options.repeat);
+  const double cpu_share = measure_all(cases, buffers, memory, options.repeat);
+  (options.json ? show_as_json : show_as_table)(cases, memory, options.repeat, cpu_share);
 }
 
 }  // namespace

@@ -162,6 +162,7 @@ struct Contest {
 
   std::size_t symbols;
   double entropy_bits;
+  double cpu_share = 1;
   std::optional<Run> ours;
   std::optional<Run> rival;  // empty without htscodecs, and so is the next
   std::optional<Run> rival_scalar;
@@ -179,10 +180,12 @@ Contest hold_contest(Symbols symbols, unsigned rounds) {
   Progress progress(rounds + 1);
   progress.begin_step("warm-up");
   for_each_run(contest, [](Run& run) { run.check_round_trip(); });
+  const CpuShare cpu;
   for (unsigned round = 0; round < rounds; ++round) {
     progress.begin_step("coding");
     for_each_run(contest, [](Run& run) { run.sample(); });
   }
+  contest.cpu_share = cpu.share();
   return contest;
 }
 
@@ -195,6 +198,7 @@ void show_as_json(const Contest& contest) {
   Json object;
   object["cpu"] = cpu_name();
   object["isa"] = current_isa();
+  object["cpu_share"] = measured(contest.cpu_share);
   object["symbols"] = contest.symbols;
   object["block_symbols"] = kBlockSymbols;
   object["entropy_bits"] = measured(contest.entropy_bits);
@@ -236,6 +240,9 @@ void show_as_table(const Contest& contest) {
   add_row(table, "htscodecs, 32 states, bytes", contest.rival, contest);
   add_row(table, "htscodecs without vector code", contest.rival_scalar, contest, Emphasis::faint);
   print(table);
+  if (const std::string note = disturbance_note(contest.cpu_share); !note.empty()) {
+    print_note("\n" + note);
+  }
   if (!contest.rival) return print_note(fmt::format("\nNo comparison: {}.", kMissing));
   print_note(fmt::format(
       "\nOurs over htscodecs: encode {:.2f}, decode {:.2f}. Counting and tables included.",

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace gradwire::cli {
@@ -26,6 +27,26 @@ class Timings {
 inline double gigabytes_per_second(std::size_t bytes, double seconds) {
   return static_cast<double>(bytes) / 1e9 / seconds;
 }
+
+/// How much of the time since construction the calling thread had a CPU to itself. Interleaving
+/// samples evens out slow drifts; it does not help when other processes take the CPU from some
+/// samples and not from others, and then neither speeds nor their ratios mean much.
+class CpuShare {
+ public:
+  CpuShare();
+  /// 1 on an idle machine.
+  double share() const;
+
+ private:
+  double wall_seconds_;
+  double cpu_seconds_;
+};
+
+/// Below this share a benchmark says that its figures were disturbed.
+inline constexpr double kUndisturbedShare = 0.97;
+
+/// What to tell people about the share; empty when it is high enough.
+std::string disturbance_note(double share);
 
 /// A sample shorter than this is at the mercy of the clock and of interrupts.
 inline constexpr double kShortestSampleSeconds = 2e-3;

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
+
 namespace gradwire::cli {
 namespace {
 
@@ -29,6 +33,17 @@ TEST(Measure, short_work_is_repeated_until_a_sample_is_long_enough) {
   const std::size_t calls = calls_per_sample([&] { sink = ++runs; });
   EXPECT_GT(calls, 1000U);
   EXPECT_GE(runs, calls);
+}
+
+TEST(CpuShare, time_without_a_cpu_lowers_it) {
+  const CpuShare whole;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // stands for being preempted
+  EXPECT_LT(whole.share(), 0.9);
+}
+
+TEST(CpuShare, note_is_for_low_shares_only) {
+  EXPECT_EQ("", disturbance_note(1));
+  EXPECT_NE(std::string::npos, disturbance_note(0.6).find("40 %"));
 }
 
 TEST(Measure, gigabytes_are_decimal) { EXPECT_EQ(4, gigabytes_per_second(2'000'000'000, 0.5)); }
