@@ -115,7 +115,7 @@ def write_words(segments: dict[str, Segment]) -> None:
             continue
         block_bytes, number_bytes = struct.unpack("<HI", segment.payload[14:20])
         coded = segment.payload[8 + 16 + number_bytes + block_bytes :]
-        write("rans_fuzz", name, bytes([80 + segment.payload[10], 40]) + coded[: 128 + 1024])
+        write("rans_fuzz", name, bytes([160 + segment.payload[10], 40]) + coded[: 128 + 1024])
 
 
 def main() -> None:

@@ -63,6 +63,14 @@ Floats mixed_widths(std::uint64_t seed, std::size_t count, unsigned one_in, floa
   return x;
 }
 
+/// Only one in `one_in` stays; the others are 0.
+Floats thinned(Floats x, unsigned one_in) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (mix64(i) % one_in != 0) x[i] = 0;
+  }
+  return x;
+}
+
 /// Blocks of 128, each a quarter of an octave wider than the last: all classes.
 Floats widening_blocks(std::uint64_t seed, std::size_t count) {
   constexpr float kQuarters[] = {1.0f, 1.1892071f, 1.4142135f, 1.6817929f};
@@ -220,7 +228,11 @@ void add_grid_cases(std::vector<GoldenCase>& cases) {
   cases.push_back({"grid_shapes",
                    {segment("grid:locality=0", bells(6, 3000)), segment("grid:locality=0", x),
                     segment("grid:locality=0", mixed_widths(7, 3000, 2, 1.8f)),
-                    segment("grid:locality=0", mixed_widths(8, 3000, 4, 3.0f))}});
+                    segment("grid:locality=0", mixed_widths(8, 3000, 4, 3.0f)),
+                    segment("grid:locality=0", thinned(bells(23, 3000), 2)),
+                    segment("grid:locality=0", thinned(bells(24, 3000), 4)),
+                    segment("grid:locality=0", thinned(mixed_widths(25, 3000, 4, 3.0f), 2)),
+                    segment("grid:locality=0", thinned(mixed_widths(26, 3000, 4, 3.0f), 4))}});
   cases.push_back({"grid_classes", {segment(kHalfSteps, widening_blocks(22, 7100))}});
   cases.push_back({"grid_shifted",
                    each({"grid:step=0.05", "grid:step=0.002,locality=0", "grid:step=0.0009765625"},
@@ -479,7 +491,7 @@ void add_bad_coded_chunks(BadCases& bad) {
   const std::size_t states_at = blocks_at + block_bytes;
   const std::size_t words_at = states_at + 128;
 
-  bad.forged_in_payload("coded_shape_4", frame, kChunkAt + 1, std::uint8_t{4});
+  bad.forged_in_payload("coded_shape_8", frame, kChunkAt + 1, std::uint8_t{8});
   bad.forged_in_payload("coded_class_table_16", frame, kChunkAt + 2, std::uint8_t{16});
   bad.forged_in_payload("coded_scale_table_16", frame, kChunkAt + 3, std::uint8_t{16});
   bad.forged_in_payload("coded_class_reference", frame, kChunkAt + 4, std::int8_t{-128});

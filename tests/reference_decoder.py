@@ -275,6 +275,8 @@ def read_tables() -> list[Table]:
 
 
 TABLES = read_tables()
+BLOCK_TABLES = TABLES[-16:]
+SHAPES = (len(TABLES) - 16) // 20
 
 
 class Decoder:
@@ -396,14 +398,14 @@ def coded_chunk(grid: Grid, reader: Bytes, first: int, count: int) -> np.ndarray
         "BBBbbH"
     )
     number_size, word_count = reader.unpack("II")
-    demand(shape < 4 and class_table < 16 and scale_table < 16)
+    demand(shape < SHAPES and class_table < 16 and scale_table < 16)
     number_bytes = Bytes(reader.take(number_size))
     block_bytes = Bytes(reader.take(block_size))
     states = reader.take(128)
     decoder = Decoder(states, reader.take(2 * word_count))
 
     sizes = list(blocks_of(count))
-    symbols = decoder.symbols(TABLES[80 + class_table], len(sizes))
+    symbols = decoder.symbols(BLOCK_TABLES[class_table], len(sizes))
     classes = read_values(symbols, class_reference, 12, block_bytes, zero_symbol=True)
     demand(all(c is None or 1 <= c <= RAW_CLASS for c in classes))
     classes = [c or 0 for c in classes]
@@ -411,7 +413,7 @@ def coded_chunk(grid: Grid, reader: Bytes, first: int, count: int) -> np.ndarray
     scales = [0] * len(sizes)
     if grid.has_scales:
         coded = [b for b, c in enumerate(classes) if is_coded(c)]
-        symbols = decoder.symbols(TABLES[80 + scale_table], len(coded))
+        symbols = decoder.symbols(BLOCK_TABLES[scale_table], len(coded))
         values = read_values(symbols, scale_reference, 0, block_bytes, zero_symbol=False)
         demand(all(MIN_SCALE <= s <= MAX_SCALE for s in values))
         for b, scale in zip(coded, values, strict=True):
