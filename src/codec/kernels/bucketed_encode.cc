@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -137,8 +138,10 @@ HWY_INLINE Bucket measure(const Bucketed& how, ConstTensorView x, size_t first, 
 struct UniformQuantizer {
   VF low, factor;
 
+  UniformQuantizer(float lowest, float parts)
+      : low(hn::Set(F32(), lowest)), factor(hn::Set(F32(), parts)) {}
   UniformQuantizer(const Bucket& bucket, int)
-      : low(hn::Set(F32(), bucket.low * bucket.prescale)), factor(hn::Set(F32(), bucket.factor)) {}
+      : UniformQuantizer(bucket.low * bucket.prescale, bucket.factor) {}
 
   /// The level in the upper half of each lane.
   HWY_INLINE VI in_parts(VF x, VI random) const {
@@ -351,35 +354,25 @@ HWY_INLINE void pack_four_bits(const VI* parts, uint8_t* to) {
   }
 }
 
+/// A whole tile of buckets that `measure_tile` measured, in one loop over its groups.
 template <bool kRandom>
-HWY_INLINE void quantize_four_bits(const UniformQuantizer& quantizer, const float* x, size_t n,
-                                   uint32_t group, StreamKey key, uint8_t* to) {
-  VU counters = hn::Add(lane_numbers(), hn::Set(U32(), group * 16));
-  for (size_t i = 0; i < n; i += kGroup, to += kGroup / 2) {
+HWY_INLINE void encode_tile_four_bits(const Bucketed& how, const Bucket* buckets, const float* x,
+                                      uint64_t element, StreamKey key, uint8_t* to) {
+  const int groups_shift = std::countr_zero(how.bucket / static_cast<uint32_t>(kGroup));
+  const VU first = hn::Set(U32(), static_cast<uint32_t>(element / kGroup) * 16);
+  VU counters = hn::Add(lane_numbers(), first);
+  for (size_t g = 0; g < kTile / kGroup; ++g, x += kGroup, to += kGroup / 2) {
+    const Bucket& bucket = buckets[g >> groups_shift];
+    const UniformQuantizer quantizer(bucket.low, bucket.factor);  // nothing is prescaled here
     VI random[kGroupVectors];
     VI parts[kGroupVectors];
     if constexpr (kRandom) draw_counters(key, counters, random);
     counters = hn::Add(counters, hn::Set(U32(), 16));
     for (size_t v = 0; v < kGroupVectors; ++v) {
-      const VF part = hn::LoadU(F32(), x + i + v * kLanes);
+      const VF part = hn::LoadU(F32(), x + v * kLanes);
       parts[v] = quantizer.in_parts(part, kRandom ? random[v] : hn::Set(I32(), 0x8000));
     }
     pack_four_bits(parts, to);
-  }
-}
-
-/// A whole tile of buckets that `measure_tile` measured.
-HWY_INLINE void encode_tile_four_bits(const Bucketed& how, const Bucket* buckets, const float* x,
-                                      uint64_t element, StreamKey key, uint8_t* to) {
-  uint32_t group = static_cast<uint32_t>(element / kGroup);
-  for (size_t at = 0; at < kTile; at += how.bucket, ++buckets) {
-    const UniformQuantizer quantizer(*buckets, 4);
-    if (how.rounding == Rounding::stochastic) {
-      quantize_four_bits<true>(quantizer, x + at, how.bucket, group, key, to + at / 2);
-    } else {
-      quantize_four_bits<false>(quantizer, x + at, how.bucket, group, key, to + at / 2);
-    }
-    group += how.bucket / static_cast<uint32_t>(kGroup);
   }
 }
 
@@ -417,8 +410,12 @@ void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& op
       bucket_end = tile_end;
       for (size_t k = 0; k < measured; ++k) store_bucket(how, buckets[k], meta);
       if (how.bits == 4) {
-        encode_tile_four_bits(how, buckets, numbers, element, stream_key(folded_key, element),
-                              packed);
+        const StreamKey key = stream_key(folded_key, element);
+        if (how.rounding == Rounding::stochastic) {
+          encode_tile_four_bits<true>(how, buckets, numbers, element, key, packed);
+        } else {
+          encode_tile_four_bits<false>(how, buckets, numbers, element, key, packed);
+        }
         packed += kTile / 2;
         continue;
       }
