@@ -66,8 +66,8 @@ inline Bucket uniform_bucket(const Range& range, int levels, Meta meta) {
   float unit = (range.high - low) / top;
   if (unit > FLT_MAX)
     unit = std::min(range.high / top - low / top, FLT_MAX);  // the width overflowed
-  unit = round_meta_up(std::max(0.0f, unit), meta);  // this order makes -0 into 0
-  if (unit == 0) return {low, unit, 0, 1};           // all equal: level 0
+  unit = round_meta_up(std::max(0.0f, unit), meta);          // this order makes -0 into 0
+  if (unit == 0) return {low, unit, 0, 1};                   // all equal: level 0
   const float reach = std::max(std::fabs(low), std::fabs(range.high));
   const float prescale = prescale_for(unit < kTooSmall ? unit : std::max(unit, reach));
   return {low, unit, kLevelParts / (unit * prescale), prescale};
