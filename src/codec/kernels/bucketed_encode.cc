@@ -288,11 +288,12 @@ HWY_INLINE bool tile_buckets(const float* lows, const float* highs, int levels, 
   }
   hn::StoreU(low, F32(), low_out);
   hn::StoreU(unit, F32(), unit_out);
-  hn::StoreU(hn::Div(hn::Set(F32(), kernels::kLevelParts), unit), F32(), factor_out);
   const VF reach = hn::Max(hn::Max(hn::Abs(low), hn::Abs(high)), unit);
   const auto small = hn::Lt(unit, hn::Set(F32(), kernels::kTooSmall));
   const auto large = hn::Gt(reach, hn::Set(F32(), kernels::kTooLarge));
-  return hn::AllFalse(F32(), hn::Or(small, large));
+  if (!hn::AllFalse(F32(), hn::Or(small, large))) return false;  // before a division by zero
+  hn::StoreU(hn::Div(hn::Set(F32(), kernels::kLevelParts), unit), F32(), factor_out);
+  return true;
 }
 
 /// Fills `buckets` with the buckets of one whole tile, or returns false and leaves that to
