@@ -190,7 +190,7 @@ class VectorReader {
   HWY_NOINLINE bool refill_carefully() {
     std::byte padded[kMargin] = {};
     const ptrdiff_t left = reader_.end - at_;
-    std::memcpy(padded, at_, static_cast<size_t>(left < kMargin ? left : kMargin));
+    if (left > 0) std::memcpy(padded, at_, static_cast<size_t>(left < kMargin ? left : kMargin));
     const std::byte* at = padded;
     for (size_t v = 0; v < kStateVectors; ++v) refill(states_[v], at);
     if (at - padded > left) return false;
