@@ -250,22 +250,21 @@ TEST(HostileFrame, count_that_the_payload_does_not_have_is_refused) {
 
 /// Decodes whatever the frame says it holds into an output of just that size, guarded on both
 /// sides.
-void decode_guarded(const Bytes& bytes) {
+void decode_guarded(const Bytes& bytes, Dtype dtype) {
   FrameReader frame(bytes);
   if (frame.status() != Status::ok) return;
   for (std::size_t i = 0; i < frame.segment_count(); ++i) {
     const std::size_t count = frame.segment(i).count;
     if (count > 1 << 20) continue;
     constexpr std::size_t kGuard = 64;
-    for (const Dtype dtype : kDtypes) {
-      std::vector<std::uint32_t> held(count + 2 * kGuard, 0x55555555);
-      const TensorView out{held.data() + kGuard, count, dtype};
-      frame.decode(i, out);
-      frame.decode_add(i, out);
-      const auto guard = [](std::uint32_t word) { return word == 0x55555555; };
-      EXPECT_TRUE(std::all_of(held.begin(), held.begin() + kGuard, guard));
-      EXPECT_TRUE(std::all_of(held.end() - kGuard, held.end(), guard));
-    }
+    const std::size_t words = (count * size_of(dtype) + 3) / 4;
+    std::vector<std::uint32_t> held(words + 2 * kGuard, 0x55555555);
+    const TensorView out{held.data() + kGuard, count, dtype};
+    frame.decode(i, out);
+    frame.decode_add(i, out);
+    const auto guard = [](std::uint32_t word) { return word == 0x55555555; };
+    EXPECT_TRUE(std::all_of(held.begin(), held.begin() + kGuard, guard));
+    EXPECT_TRUE(std::all_of(held.end() - kGuard, held.end(), guard));
   }
 }
 
@@ -273,12 +272,12 @@ TEST(HostileFrame, any_flipped_bit_under_right_checksums_is_harmless) {
   on_every_isa([] {
     for (const Bytes& good : small_frames()) {
       const std::size_t covered = good.size() - kChecksumBytes;
-      const std::size_t stride = covered > 200 ? 7 : 1;  // long payloads: every seventh bit
+      const std::size_t stride = covered > 200 ? 13 : 1;  // long payloads: some bit of most bytes
       for (std::size_t bit = 0; bit < 8 * covered; bit += stride) {
         Bytes bytes = good;
         bytes[bit / 8] ^= std::byte{1} << (bit % 8);
         seal(bytes);
-        decode_guarded(bytes);
+        decode_guarded(bytes, kDtypes[bit % 3]);
       }
     }
   });
@@ -292,7 +291,7 @@ TEST(HostileFrame, many_random_changes_are_harmless) {
     frames.push_back(make_frame(spec, small_tensor(20'000)));
   }
   on_every_isa([&] {
-    for (int round = 0; round < 3000; ++round) {
+    for (int round = 0; round < 1500; ++round) {
       Bytes bytes = frames[random() % frames.size()];
       if (bytes.size() <= kPayloadAt + kChecksumBytes) continue;
       const std::size_t payload = bytes.size() - kPayloadAt - kChecksumBytes;
@@ -302,7 +301,7 @@ TEST(HostileFrame, many_random_changes_are_harmless) {
         bytes[kPayloadAt + random() % range] = std::byte(random());
       }
       seal(bytes);
-      decode_guarded(bytes);
+      decode_guarded(bytes, kDtypes[round % 3]);
     }
   });
 }

@@ -96,8 +96,8 @@ TEST_P(NotFinite, everywhere_arrives_everywhere) {
 }
 
 TEST_P(NotFinite, all_instruction_sets_agree) {
-  std::vector<float> x = gaussian(3000, 9);
-  for (const std::size_t at : {0u, 500u, 1234u, 2999u}) x[at] = GetParam();
+  std::vector<float> x = gaussian(1000, 9);
+  for (const std::size_t at : {0u, 500u, 999u}) x[at] = GetParam();
   for (const std::string& spec : every_spec()) expect_agreement(spec, Tensor(x, Dtype::f32));
 }
 
@@ -184,9 +184,9 @@ TEST(ExtremeValues, equal_numbers_keep_their_bounds) {
 }
 
 TEST(ExtremeValues, instruction_sets_agree) {
-  std::vector<float> x = alternating({FLT_MAX, -FLT_MAX, 0, -0.0f, kSmallest, FLT_MIN, 1}, 900);
+  std::vector<float> x = alternating({FLT_MAX, -FLT_MAX, 0, -0.0f, kSmallest, FLT_MIN, 1}, 400);
   for (const float scale : {1e-44f, 1e-38f, 1e-30f, 1e30f, 3e37f}) {
-    const std::vector<float> more = gaussian(900, 3, scale);
+    const std::vector<float> more = gaussian(400, 3, scale);
     x.insert(x.end(), more.begin(), more.end());
   }
   for (const std::string& spec : every_spec()) expect_agreement(spec, Tensor(x, Dtype::f32));
@@ -197,7 +197,7 @@ TEST(ExtremeValues, instruction_sets_agree) {
 TEST(AnyBits, instruction_sets_agree) {
   std::mt19937 random(6);
   for (const Dtype dtype : kDtypes) {
-    Tensor any(gaussian(1500, 7), dtype);
+    Tensor any(gaussian(800, 7), dtype);
     auto* const bytes = static_cast<std::uint8_t*>(any.view().data);
     for (std::size_t i = 0; i < any.bytes().size(); ++i) {
       if (i / 512 % 4 == 0) bytes[i] = static_cast<std::uint8_t>(random());
