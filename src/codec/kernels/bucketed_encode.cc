@@ -405,7 +405,7 @@ void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& op
     const float* numbers = as_floats(x, tile, tile_end - tile, scratch);
     size_t measured = bucket_end > tile ? 1 : 0;  // buckets[0] then reaches in from the tile before
     const size_t first_end = measured ? bucket_end : HWY_MIN(tile + how.bucket, x.count);
-    if (measurable_by_tile(how) && tile + kTile == tile_end &&
+    if (measured == 0 && measurable_by_tile(how) && tile + kTile == tile_end &&
         measure_tile(how, numbers, buckets)) {
       measured = kTile / how.bucket;
       bucket_end = tile_end;
