@@ -363,6 +363,9 @@ HWY_INLINE void encode_tile_four_bits(const Bucketed& how, const Bucket* buckets
   const VU first = hn::Set(U32(), static_cast<uint32_t>(element / kGroup) * 16);
   VU counters = hn::Add(lane_numbers(), first);
   for (size_t g = 0; g < kTile / kGroup; ++g, x += kGroup, to += kGroup / 2) {
+    // Memory is idle here: have it bring the next tile.
+    prefetch(x + kTile);
+    prefetch(x + kTile + kGroup / 2);
     const Bucket& bucket = buckets[g >> groups_shift];
     const UniformQuantizer quantizer(bucket.low, bucket.factor);  // nothing is prescaled here
     VI random[kGroupVectors];
