@@ -230,12 +230,11 @@ def mix64(x: int) -> int:
 
 def random_bits(folded: int, i: int) -> int:
     mixed = mix64((folded + (i >> 33)) & MASK64)
-    add, flip = mixed & MASK32, mixed >> 32
-    counter = ((i >> 5) * 16 + i % 16) & MASK32
-    x = (counter + add) & MASK32
-    x = (x ^ (x >> 16)) * 0x7FEB352D & MASK32
-    x ^= flip
-    x = (x ^ (x >> 15)) * 0x846CA68B & MASK32
+    start, odd = mixed & MASK32, mixed >> 32 | 1
+    counter = (i >> 5) * 16 + i % 16
+    x = (counter * 0x9E3779B1 + start) & MASK32
+    x ^= x >> 16
+    x = x * (x + odd) & MASK32
     x ^= x >> 16
     return x >> 16 if i % 32 >= 16 else x & 0xFFFF
 

@@ -5,7 +5,7 @@
 // other 16. Vectors of 4, 8 or 16 lanes all draw whole groups without shuffling.
 //
 //   counter = (i / 32) * 16 + i % 16 (32 bits)      region = i / 2^33
-//   hash    = finish(counter, stream_key(key, region))
+//   hash    = hash_counter(counter, stream_key(key, region))
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace gradwire {
 
 /// What the vector code needs of a RandomKey: valid for the 2^33 elements of one region.
 struct StreamKey {
-  std::uint32_t add = 0;
-  std::uint32_t flip = 0;
+  std::uint32_t start = 0;  // where the stream enters the Weyl sequence
+  std::uint32_t odd = 1;
 };
 
 inline constexpr std::uint64_t kRegionElements = std::uint64_t{1} << 33;
@@ -40,23 +40,21 @@ constexpr std::uint64_t fold(const RandomKey& key) noexcept {
 
 constexpr StreamKey stream_key(std::uint64_t folded, std::uint64_t element) noexcept {
   const std::uint64_t mixed = mix64(folded + element / kRegionElements);
-  return {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
+  return {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32) | 1};
 }
 
 constexpr std::uint32_t counter_of(std::uint64_t element) noexcept {
   return static_cast<std::uint32_t>(element / kGroupElements * 16 + element % 16);
 }
 
-// Two multiply-xorshift rounds with the constants of the published low-bias 32-bit hash
-// "lowbias32".
-inline constexpr std::uint32_t kHashMultiply1 = 0x7feb352d;
-inline constexpr std::uint32_t kHashMultiply2 = 0x846ca68b;
+inline constexpr std::uint32_t kWeylStep = 0x9e3779b1;
 
+/// A Weyl sequence through one multiplication. x -> x * (x + odd) maps two numbers to every even
+/// one, so that both halves of the hash are exactly uniform over all starts.
 constexpr std::uint32_t hash_counter(std::uint32_t counter, StreamKey key) noexcept {
-  std::uint32_t x = counter + key.add;
-  x = (x ^ (x >> 16)) * kHashMultiply1;
-  x ^= key.flip;
-  x = (x ^ (x >> 15)) * kHashMultiply2;
+  std::uint32_t x = counter * kWeylStep + key.start;
+  x ^= x >> 16;
+  x *= x + key.odd;
   return x ^ (x >> 16);
 }
 

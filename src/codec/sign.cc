@@ -1,7 +1,5 @@
 // `sign`: one bit per number. Each bucket travels as the mean of its magnitudes; a number decodes
 // to plus or minus that mean. Biased: use it with error feedback.
-#include <fmt/format.h>
-
 #include "codec/bucketed_kind.h"
 
 namespace gradwire {
@@ -11,7 +9,7 @@ using kernels::Bucketed;
 using kernels::Scheme;
 
 Codec::Params parse(SpecReader& spec) {
-  const std::uint32_t bucket = spec.integer("bucket", 1024, 1, 1u << 30);
+  const std::uint32_t bucket = spec.integer("bucket", 1024, 1, kMaxBucket);
   const auto meta = static_cast<Meta>(spec.choice("meta", 0, kMetas));
   return pack(Bucketed{Scheme::sign, 1, Rounding::nearest, meta, bucket});
 }

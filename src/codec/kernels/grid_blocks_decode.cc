@@ -19,13 +19,12 @@ namespace gradwire::HWY_NAMESPACE {
 template <bool kDither>
 struct Reconstruction {
   VF step;
-  StreamKey key;
-  uint32_t group;
+  RandomGroups groups;
 
-  /// The kGroupVectors vectors of integers of one group.
-  HWY_INLINE void apply(const VI* q, size_t group_in_block, VF* x) const {
+  /// The kGroupVectors vectors of integers of the next group.
+  HWY_INLINE void apply(const VI* q, VF* x) {
     VI random[kGroupVectors];
-    if constexpr (kDither) draw_group(key, group + static_cast<uint32_t>(group_in_block), random);
+    if constexpr (kDither) groups.draw(random);
     for (size_t v = 0; v < kGroupVectors; ++v) {
       VF value = hn::ConvertTo(F32(), q[v]);
       if constexpr (kDither) {
@@ -39,13 +38,12 @@ struct Reconstruction {
 
 /// Writes the numbers of a whole block; `integers(i)` gives a vector of them.
 template <bool kAdd, bool kDither, class IntegersAt>
-HWY_INLINE void reconstruct(const IntegersAt& integers, const Reconstruction<kDither>& how,
-                            float* out) {
+HWY_INLINE void reconstruct(const IntegersAt& integers, Reconstruction<kDither> how, float* out) {
   for (size_t i = 0; i < kBlock; i += kGroup) {
     VI q[kGroupVectors];
     VF x[kGroupVectors];
     for (size_t v = 0; v < kGroupVectors; ++v) q[v] = integers(i + v * kLanes);
-    how.apply(q, i / kGroup, x);
+    how.apply(q, x);
     prefetch(out + i);
     prefetch(out + i + kGroup / 2);
     for (size_t v = 0; v < kGroupVectors; ++v) {
@@ -71,13 +69,13 @@ template <class IntegersAt>
 HWY_INLINE void reconstruct_block(const IntegersAt& integers, const Quantization& how, float step,
                                   StreamKey key, uint64_t element, float* out, bool add) {
   const VF wide_step = hn::Set(F32(), step);
-  const uint32_t group = static_cast<uint32_t>(element / kGroup);
+  const RandomGroups groups(key, static_cast<uint32_t>(element / kGroup));
   if (how.rounding == Rounding::dither) {
-    const Reconstruction<true> dithered{wide_step, key, group};
+    const Reconstruction<true> dithered{wide_step, groups};
     return add ? reconstruct<true>(integers, dithered, out)
                : reconstruct<false>(integers, dithered, out);
   }
-  const Reconstruction<false> plain{wide_step, key, group};
+  const Reconstruction<false> plain{wide_step, groups};
   return add ? reconstruct<true>(integers, plain, out) : reconstruct<false>(integers, plain, out);
 }
 

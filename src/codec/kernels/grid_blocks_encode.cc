@@ -140,11 +140,11 @@ HWY_INLINE void quantize_as(const float* x, float step, StreamKey key, uint64_t 
   const VF factor = hn::Set(F32(), 65536.0f / step);
   VI sum = hn::Zero(I32());
   VI any = hn::Zero(I32());
-  uint32_t group = static_cast<uint32_t>(element / kGroup);
-  for (size_t i = 0; i < kBlock; i += kGroup, ++group) {
+  RandomGroups groups(key, static_cast<uint32_t>(element / kGroup));
+  for (size_t i = 0; i < kBlock; i += kGroup) {
     VI random[kGroupVectors];
     VI q[kGroupVectors];
-    if constexpr (kRounding != Rounding::nearest) draw_group(key, group, random);
+    if constexpr (kRounding != Rounding::nearest) groups.draw(random);
     for (size_t v = 0; v < kGroupVectors; ++v) {
       const VI fixed = nearest_int(hn::Mul(hn::LoadU(F32(), x + i + v * kLanes), factor));
       const VI offset = kRounding == Rounding::nearest ? hn::Set(I32(), 0x8000) : random[v];
@@ -313,7 +313,8 @@ std::byte* grid_to_packed(ConstTensorView chunk, const Quantization& how, std::b
     if (step > 0) {
       const uint64_t element = how.first_element + first;
       quantize_block(x, step, how.rounding, keys.at(element), element, q);
-      const int bits = static_cast<int>(std::bit_width(q.any)) + 1;  // with the sign
+      const bool zeros = q.any == 0 && how.rounding != Rounding::dither;
+      const int bits = zeros ? 0 : static_cast<int>(std::bit_width(q.any)) + 1;  // with the sign
       if (bits <= 8) width = static_cast<uint8_t>(bits);
     }
     *to++ = std::byte{width};

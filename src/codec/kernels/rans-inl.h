@@ -78,17 +78,6 @@ HWY_INLINE void spread(VW ab, VW cd, VI* to) {
   to[3] = hn::BitCast(I32(), hn::InterleaveUpper(d, cd, zero));
 }
 
-/// Bytes in the order of the states.
-HWY_INLINE VB unmix(VB mixed) {
-  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                     1, 3, 5, 7, 9, 11, 13, 15};
-  const VB split = hn::TableLookupBytes(mixed, hn::LoadDup128(Bytes(), kSplit));
-  if constexpr (kLanes == 4) return split;
-  HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-  return hn::BitCast(
-      Bytes(), hn::TableLookupLanes(hn::BitCast(U32(), split), hn::SetTableIndices(U32(), kOrder)));
-}
-
 HWY_INLINE VB mix(VB ordered) {
   alignas(16) static constexpr uint8_t kMerge[16] = {0, 8,  1, 9,  2, 10, 3, 11,
                                                      4, 12, 5, 13, 6, 14, 7, 15};

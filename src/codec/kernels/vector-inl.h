@@ -217,78 +217,89 @@ HWY_INLINE VU lane_numbers() {
   return hn::Load(U32(), kNumbers);
 }
 
-HWY_INLINE VU hash_counters(VU counters, StreamKey key) {
-  const U32 du;
-  VU x = hn::Add(counters, hn::Set(du, key.add));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(du, kHashMultiply1));
-  x = hn::Xor(x, hn::Set(du, key.flip));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(du, kHashMultiply2));
-  return hn::Xor(x, hn::ShiftRight<16>(x));
+/// A hash before its last step, of members of the Weyl sequence.
+HWY_INLINE VU hash_product(VU weyl, VU odd) {
+  const VU mixed = hn::Xor(weyl, hn::ShiftRight<16>(weyl));
+  return hn::Mul(mixed, hn::Add(mixed, odd));
 }
 
-/// The random bits of the 32 elements of one group, as kGroupVectors vectors of 0..65535;
-/// `counters` are those of the group's first kLanes elements.
-HWY_INLINE void draw_counters(StreamKey key, VU counters, VI* bits) {
-  const U32 du;
-  constexpr size_t kHalf = kGroupVectors / 2;
-  for (size_t v = 0; v < kHalf; ++v) {
-    const VU hash = hash_counters(counters, key);
-    counters = hn::Add(counters, hn::Set(du, kLanes));
-    bits[v] = hn::BitCast(I32(), hn::And(hash, hn::Set(du, 0xffff)));
-    bits[v + kHalf] = hn::BitCast(I32(), hn::ShiftRight<16>(hash));
+/// The bits that a hash has for an element of a group's first or second half.
+HWY_INLINE VI second_half(VU product) { return hn::BitCast(I32(), hn::ShiftRight<16>(product)); }
+HWY_INLINE VI first_half(VU product) {
+  const VU hash = hn::Xor(product, hn::ShiftRight<16>(product));
+  return hn::BitCast(I32(), hn::And(hash, hn::Set(U32(), 0xffff)));
+}
+
+/// Draws the random bits of consecutive groups.
+struct RandomGroups {
+  VU weyl;  // of the next kLanes counters
+  VU odd;
+
+  HWY_INLINE RandomGroups(StreamKey key, uint32_t first_group)
+      : weyl(hn::Add(hn::Mul(lane_numbers(), hn::Set(U32(), kWeylStep)),
+                     hn::Set(U32(), first_group * 16 * kWeylStep + key.start))),
+        odd(hn::Set(U32(), key.odd)) {}
+
+  /// Those of the next 32 elements, as kGroupVectors vectors of 0..65535.
+  HWY_INLINE void draw(VI* bits) {
+    constexpr size_t kHalf = kGroupVectors / 2;
+    for (size_t v = 0; v < kHalf; ++v) {
+      const VU product = hash_product(weyl, odd);
+      bits[v] = first_half(product);
+      bits[v + kHalf] = second_half(product);
+      weyl = hn::Add(weyl, hn::Set(U32(), static_cast<uint32_t>(kLanes) * kWeylStep));
+    }
   }
-}
-
-HWY_INLINE void draw_group(StreamKey key, uint32_t group, VI* bits) {
-  draw_counters(key, hn::Add(lane_numbers(), hn::Set(U32(), group * 16)), bits);
-}
+};
 
 /// The random bits of kLanes consecutive elements from any one on.
 HWY_INLINE VI draw_vector(StreamKey key, uint64_t element) {
   const U32 du;
-  const uint32_t group = static_cast<uint32_t>(element / kGroupElements);
-  const VU offset =
-      hn::Add(lane_numbers(), hn::Set(du, static_cast<uint32_t>(element % kGroupElements)));
-  const VU groups = hn::Add(hn::ShiftRight<5>(offset), hn::Set(du, group));
-  const VU counters = hn::Add(hn::ShiftLeft<4>(groups), hn::And(offset, hn::Set(du, 15)));
-  const VU hash = hash_counters(counters, key);
-  const auto second_half = hn::TestBit(offset, hn::Set(du, 16));
-  return hn::BitCast(I32(), hn::IfThenElse(second_half, hn::ShiftRight<16>(hash),
-                                           hn::And(hash, hn::Set(du, 0xffff))));
+  const uint32_t group = static_cast<uint32_t>(element / kGroup);
+  const VU place = hn::Add(lane_numbers(), hn::Set(du, static_cast<uint32_t>(element % kGroup)));
+  const VU groups = hn::Add(hn::ShiftRight<5>(place), hn::Set(du, group));
+  const VU counters = hn::Add(hn::ShiftLeft<4>(groups), hn::And(place, hn::Set(du, 15)));
+  const VU product =
+      hash_product(hn::Add(hn::Mul(counters, hn::Set(du, kWeylStep)), hn::Set(du, key.start)),
+                   hn::Set(du, key.odd));
+  return hn::IfThenElse(hn::RebindMask(I32(), hn::TestBit(place, hn::Set(du, 16))),
+                        second_half(product), first_half(product));
 }
 
 // ---------------------------------------------------------------------------------------------
 
-/// x rounded to the nearest integer, ties to even; |x| < 2^31. (Highway's own also handles what is
-/// out of range, at twice the cost.)
+/// x rounded to the nearest integer, ties to even, for |x| < 2^31; INT32_MIN for NaN. (Highway's
+/// own also handles what is out of range, at twice the cost.)
 HWY_INLINE VI nearest_int(VF x) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   return VI{_mm256_cvtps_epi32(x.raw)};
 #elif HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128
   return VI{_mm_cvtps_epi32(x.raw)};
 #else
-  return hn::NearestInt(x);
+  const auto nan = hn::RebindMask(I32(), hn::IsNaN(x));
+  return hn::IfThenElse(nan, hn::Set(I32(), INT32_MIN), hn::NearestInt(x));
 #endif
+}
+
+/// Demoting four vectors of integers to bytes, pair by pair, and joining the pairs' bytes leaves
+/// them mixed within 128-bit blocks; this puts them in order.
+HWY_INLINE hn::Vec<Bytes> unmix(hn::Vec<Bytes> mixed) {
+  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
+                                                     1, 3, 5, 7, 9, 11, 13, 15};
+  const auto split = hn::TableLookupBytes(mixed, hn::LoadDup128(Bytes(), kSplit));
+  if constexpr (kLanes == 4) return split;
+  // Blocks hold a0 b0 c0 d0 | a1 b1 c1 d1, four bytes each.
+  HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  return hn::BitCast(
+      Bytes(), hn::TableLookupLanes(hn::BitCast(U32(), split), hn::SetTableIndices(U32(), kOrder)));
 }
 
 /// Stores the low bytes of 4 * kLanes integers 0..255 in order.
 HWY_INLINE void store_bytes(VI a, VI b, VI c, VI d, uint8_t* to) {
   const hn::Repartition<int16_t, I32> di16;
-  const Bytes d8;
   const auto low = hn::ReorderDemote2To(di16, a, b);
   const auto high = hn::ReorderDemote2To(di16, c, d);
-  const auto mixed = hn::BitCast(d8, hn::Or(low, hn::ShiftLeft<8>(high)));
-  alignas(16) static constexpr uint8_t kSplit[16] = {0, 2, 4, 6, 8, 10, 12, 14,
-                                                     1, 3, 5, 7, 9, 11, 13, 15};
-  const auto split = hn::TableLookupBytes(mixed, hn::LoadDup128(d8, kSplit));
-  if constexpr (kLanes == 8) {  // 128-bit blocks hold a0 b0 c0 d0 | a1 b1 c1 d1
-    HWY_ALIGN static constexpr int32_t kOrder[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    const auto words = hn::BitCast(U32(), split);
-    hn::StoreU(hn::BitCast(d8, hn::TableLookupLanes(words, hn::SetTableIndices(U32(), kOrder))), d8,
-               to);
-  } else {
-    hn::StoreU(split, d8, to);
-  }
+  hn::StoreU(unmix(hn::BitCast(Bytes(), hn::Or(low, hn::ShiftLeft<8>(high)))), Bytes(), to);
 }
 
 /// kLanes bytes as integers.
