@@ -14,6 +14,7 @@ void cast_as(const void* from, size_t n, void* to) {
   size_t i = 0;
   if constexpr (kTo == Dtype::bf16 && !kAdd) {
     for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+      prefetch(static_cast<const std::byte*>(from) + i * size_of(kFrom));
       to_bf16(load_vector<kFrom>(from, i), load_vector<kFrom>(from, i + kLanes),
               static_cast<uint16_t*>(to) + i);
     }

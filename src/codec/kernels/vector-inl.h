@@ -42,8 +42,8 @@ inline constexpr size_t kGroup = kGroupElements;
 inline constexpr size_t kGroupVectors = kGroup / kLanes;
 
 /// Asks memory for what lies 2 KiB behind `at`, which is what arrives in time.
-HWY_INLINE void prefetch(const float* at) {
-  hwy::Prefetch(reinterpret_cast<const float*>(reinterpret_cast<uintptr_t>(at) + 2048));
+HWY_INLINE void prefetch(const void* at) {
+  hwy::Prefetch(reinterpret_cast<const std::byte*>(reinterpret_cast<uintptr_t>(at) + 2048));
 }
 
 // ---------------------------------------------------------------------------------------------
