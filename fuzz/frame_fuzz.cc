@@ -15,7 +15,7 @@ void seal(std::span<std::byte> frame) {
   store(frame.data() + 8, std::uint64_t{frame.size()});
   store(frame.data() + 20, static_cast<std::uint32_t>(checksum(frame.first(20))));
   const auto body = frame.first(frame.size() - 8);
-  store(frame.data() + body.size(), checksum(body));
+  store(frame.data() + body.size(), checksum(body.subspan(24)));
 }
 
 /// Segments that claim more elements than a caller would have room for get a small output.

@@ -263,7 +263,7 @@ class Inspect(CommandLine):
     FRAME = bytes.fromhex(
         "4752445701000000500000000000000001000000ea2aa7bc0300000301000400"
         "000000000000000005000000000000000a00000000000000003f80bf0000e040"
-        "230e00000000000006144b1d2e60e151"
+        "230e000000000000770298c23200bc1e"
     )
 
     def inspect(self, content: bytes, arguments: str = "") -> subprocess.CompletedProcess:

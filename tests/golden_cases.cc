@@ -303,7 +303,7 @@ Bytes sealed(Bytes frame) {
   put(frame, 8, std::uint64_t{frame.size()});
   put(frame, 20, static_cast<std::uint32_t>(checksum(std::span(frame).first(20))));
   const std::size_t body = frame.size() - 8;
-  put(frame, body, checksum(std::span(frame).first(body)));
+  put(frame, body, checksum(std::span(frame).first(body).subspan(24)));
   return frame;
 }
 

@@ -107,7 +107,7 @@ def read_frame(data: bytes) -> list[Segment]:
     demand(length >= 32)
     demand(length <= len(data), "truncated")
     body, checksum = data[: length - 8], data[length - 8 : length]
-    demand(xxhash.xxh3_64_intdigest(body) == int.from_bytes(checksum, "little"))
+    demand(xxhash.xxh3_64_intdigest(body[24:]) == int.from_bytes(checksum, "little"))
     demand(version == 1, "unsupported_version")
     demand(reserved == 0)
 

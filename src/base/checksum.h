@@ -9,4 +9,15 @@ namespace gradwire {
 
 std::uint64_t checksum(std::span<const std::byte> bytes) noexcept;
 
+/// The checksum of bytes that come in pieces, taken while they are in the cache.
+class RunningChecksum {
+ public:
+  RunningChecksum() noexcept;
+  void take(std::span<const std::byte> piece) noexcept;
+  std::uint64_t value() const noexcept;
+
+ private:
+  alignas(64) std::byte state_[576];
+};
+
 }  // namespace gradwire

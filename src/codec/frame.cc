@@ -1,7 +1,7 @@
 // Frames, as docs/format.md specifies them.
 #include "gradwire/frame.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "base/bytes.h"
 #include "base/checksum.h"
@@ -69,10 +69,48 @@ Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header) no
   if (header.length < sizeof(FrameHeader) + kChecksumBytes) return Status::corrupt;
   if (header.length > bytes.size()) return Status::truncated;
   bytes = bytes.first(header.length);
-  const auto body = bytes.first(bytes.size() - kChecksumBytes);
-  if (checksum(body) != load<std::uint64_t>(bytes.data() + body.size())) return Status::corrupt;
+  const std::size_t end = bytes.size() - kChecksumBytes;
+  const auto body = bytes.first(end).subspan(sizeof(FrameHeader));
+  if (checksum(body) != load<std::uint64_t>(bytes.data() + end)) return Status::corrupt;
   if (header.version != kVersion) return Status::unsupported_version;
   return header.reserved == 0 ? Status::ok : Status::corrupt;
+}
+
+/// Elements that are encoded, and then hashed while they are still in the cache.
+constexpr std::size_t kPiece = 16384;
+
+/// Writes a segment with its padding, and hashes it.
+Encoded encode_segment(const Segment& segment, std::span<std::byte> out,
+                       RunningChecksum& body) noexcept {
+  const CodecKind& kind = CodecAccess::kind(segment.codec);
+  const ConstTensorView x = segment.values;
+  std::span<std::byte> room = out.subspan(sizeof(SegmentHeader));
+  EncodeOptions options = segment.options;
+  std::size_t first = kind.elementwise ? std::min(kPiece, x.count) : x.count;
+  Encoded encoded = segment.codec.encode(x.slice(0, first), options, room);
+  if (encoded.status != Status::ok) return encoded;
+  const std::size_t payload_bytes =
+      first < x.count ? encoded.bytes / first * x.count : encoded.bytes;
+  store(out.data(), SegmentHeader{.codec = kind.id,
+                                  .dtype = static_cast<std::uint8_t>(x.dtype),
+                                  .params = CodecAccess::params(segment.codec),
+                                  .count = x.count,
+                                  .payload_bytes = payload_bytes});
+  body.take(out.first(sizeof(SegmentHeader) + encoded.bytes));
+  while (first < x.count) {
+    room = room.subspan(encoded.bytes);
+    options.first_element = segment.options.first_element + first;
+    const std::size_t piece = std::min(kPiece, x.count - first);
+    encoded = segment.codec.encode(x.slice(first, piece), options, room);
+    if (encoded.status != Status::ok) return encoded;
+    body.take(room.first(encoded.bytes));
+    first += piece;
+  }
+  const std::size_t padding = round_up(payload_bytes, kAlignment) - payload_bytes;
+  const auto pad = out.subspan(sizeof(SegmentHeader) + payload_bytes, padding);
+  std::fill(pad.begin(), pad.end(), std::byte{0});
+  body.take(pad);
+  return {Status::ok, sizeof(SegmentHeader) + payload_bytes + padding};
 }
 
 /// Walks all segment headers; they must fill the frame exactly.
@@ -108,20 +146,11 @@ std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept {
 Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out) noexcept {
   if (out.size() < max_frame_bytes(segments)) return {Status::buffer_too_small, 0};
   std::size_t offset = sizeof(FrameHeader);
+  RunningChecksum body;
   for (const Segment& segment : segments) {
-    std::byte* const header_at = out.data() + offset;
-    offset += sizeof(SegmentHeader);
-    const Encoded encoded =
-        segment.codec.encode(segment.values, segment.options, out.subspan(offset));
+    const Encoded encoded = encode_segment(segment, out.subspan(offset), body);
     if (encoded.status != Status::ok) return {encoded.status, 0};
-    store(header_at, SegmentHeader{.codec = CodecAccess::kind(segment.codec).id,
-                                   .dtype = static_cast<std::uint8_t>(segment.values.dtype),
-                                   .params = CodecAccess::params(segment.codec),
-                                   .count = segment.values.count,
-                                   .payload_bytes = encoded.bytes});
-    const std::size_t padded = round_up(encoded.bytes, kAlignment);
-    std::memset(out.data() + offset + encoded.bytes, 0, padded - encoded.bytes);
-    offset += padded;
+    offset += encoded.bytes;
   }
   FrameHeader header{.magic = kMagic,
                      .version = kVersion,
@@ -131,7 +160,7 @@ Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out
                      .check = 0};
   header.check = header_check(header);
   store(out.data(), header);
-  store(out.data() + offset, checksum(out.first(offset)));
+  store(out.data() + offset, body.value());
   return {Status::ok, offset + kChecksumBytes};
 }
 

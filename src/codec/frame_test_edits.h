@@ -32,8 +32,8 @@ inline constexpr std::size_t kPayloadAt = kFrameHeaderBytes + kSegmentHeaderByte
 inline void seal(std::span<std::byte> frame) {
   const std::uint64_t header = checksum(frame.first(kHeaderCheckAt));
   store(frame.data() + kHeaderCheckAt, static_cast<std::uint32_t>(header));
-  const auto body = frame.first(frame.size() - kChecksumBytes);
-  store(frame.data() + body.size(), checksum(body));
+  const std::size_t end = frame.size() - kChecksumBytes;
+  store(frame.data() + end, checksum(frame.first(end).subspan(kFrameHeaderBytes)));
 }
 
 /// The frame with `value` at `offset`, sealed.

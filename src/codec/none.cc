@@ -44,6 +44,7 @@ constexpr CodecKind cast_kind(std::uint8_t id, std::string_view name,
                               Traits (*traits)(const Codec::Params&) noexcept) {
   return {.id = id,
           .name = name,
+          .elementwise = true,
           .parse = parse_nothing,
           .format = format,
           .valid = no_settings,

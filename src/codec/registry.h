@@ -22,6 +22,7 @@ namespace gradwire {
 struct CodecKind {
   std::uint8_t id;  ///< in segment headers; never reused
   std::string_view name;
+  bool elementwise = false;  ///< encoding a slice gives that slice of the whole's encoding
 
   Codec::Params (*parse)(SpecReader& spec);
   std::string (*format)(const Codec::Params& params);

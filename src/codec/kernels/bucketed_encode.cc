@@ -284,31 +284,31 @@ HWY_INLINE VF reduce_each(const float* vectors, Op op) {
   }
 }
 
-/// The ranges of kLanes buckets, of which only `count` are there: the first stands for the others.
-/// Wrong when a number is NaN, which the caller finds out when it quantizes.
-HWY_INLINE void tile_ranges(const float* x, size_t bucket, size_t count, VF& low, VF& high) {
-  HWY_ALIGN float lows[kLanes * kLanes];
-  HWY_ALIGN float highs[kLanes * kLanes];
-  for (size_t k = 0; k < kLanes; ++k) {
-    const float* const from = x + (k < count ? k * bucket : 0);
-    VF low0 = hn::LoadU(F32(), from);
-    VF low1 = low0;
-    VF high0 = low0;
-    VF high1 = low0;
-    for (size_t i = 0; i < bucket; i += 2 * kLanes) {
-      const VF a = hn::LoadU(F32(), from + i);
-      const VF b = hn::LoadU(F32(), from + i + kLanes);
-      low0 = hn::Min(low0, a);
-      high0 = hn::Max(high0, a);
-      low1 = hn::Min(low1, b);
-      high1 = hn::Max(high1, b);
+/// The ranges of a tile's buckets, still spread over lanes.
+struct TileRanges {
+  HWY_ALIGN float low[kMaxTileBuckets * kLanes];
+  HWY_ALIGN float high[kMaxTileBuckets * kLanes];
+
+  /// Takes a group of bucket k. Wrong when a number is NaN, which `quantize_tile` finds out.
+  HWY_INLINE void take_group(const float* x, size_t k, bool first_of_bucket) {
+    VF lows[2];
+    VF highs[2];
+    for (size_t v = 0; v < 2; ++v) lows[v] = highs[v] = hn::LoadU(F32(), x + v * kLanes);
+    for (size_t v = 2; v < kGroupVectors; ++v) {
+      const VF part = hn::LoadU(F32(), x + v * kLanes);
+      lows[v % 2] = hn::Min(lows[v % 2], part);
+      highs[v % 2] = hn::Max(highs[v % 2], part);
     }
-    hn::Store(hn::Min(low0, low1), F32(), lows + k * kLanes);
-    hn::Store(hn::Max(high0, high1), F32(), highs + k * kLanes);
+    VF lowest = hn::Min(lows[0], lows[1]);
+    VF highest = hn::Max(highs[0], highs[1]);
+    if (!first_of_bucket) {
+      lowest = hn::Min(lowest, hn::Load(F32(), low + k * kLanes));
+      highest = hn::Max(highest, hn::Load(F32(), high + k * kLanes));
+    }
+    hn::Store(lowest, F32(), low + k * kLanes);
+    hn::Store(highest, F32(), high + k * kLanes);
   }
-  low = reduce_each(lows, [](VF a, VF b) HWY_ATTR { return hn::Min(a, b); });
-  high = reduce_each(highs, [](VF a, VF b) HWY_ATTR { return hn::Max(a, b); });
-}
+};
 
 /// kLanes times `uniform_bucket`, from place k on. False when one of them needs a prescale.
 HWY_INLINE bool tile_buckets(VF low, VF high, int levels, Meta meta, size_t k, TileBuckets& to) {
@@ -336,13 +336,20 @@ HWY_INLINE bool tile_buckets(VF low, VF high, int levels, Meta meta, size_t k, T
   return true;
 }
 
-/// Measures the buckets of a tile, or returns false and leaves that to `measure`.
-HWY_INLINE bool measure_tile(const Bucketed& how, const float* x, TileBuckets& to) {
+/// The buckets of a tile, or false: then that is left to `measure`.
+HWY_INLINE bool describe_tile(const Bucketed& how, TileRanges& ranges, TileBuckets& to) {
   const size_t count = kTile / how.bucket;
+  for (size_t k = count; k % kLanes != 0; ++k) {  // unused lanes repeat the first bucket
+    for (size_t i = 0; i < kLanes; ++i) {
+      ranges.low[k * kLanes + i] = ranges.low[i];
+      ranges.high[k * kLanes + i] = ranges.high[i];
+    }
+  }
   for (size_t k = 0; k < count; k += kLanes) {
-    VF low;
-    VF high;
-    tile_ranges(x + k * how.bucket, how.bucket, count - k, low, high);
+    const VF low =
+        reduce_each(ranges.low + k * kLanes, [](VF a, VF b) HWY_ATTR { return hn::Min(a, b); });
+    const VF high =
+        reduce_each(ranges.high + k * kLanes, [](VF a, VF b) HWY_ATTR { return hn::Max(a, b); });
     if (!tile_buckets(low, high, (1 << how.bits) - 1, how.meta, k, to)) return false;
   }
   return true;
@@ -406,19 +413,21 @@ HWY_INLINE VI pack_four_bits(const VI* parts, uint8_t* to) {
   return uppers;
 }
 
-/// The codes of a tile whose buckets are measured. False when one of its numbers is NaN.
+/// The codes of a tile whose buckets are known, while the tile behind it is measured: so memory has
+/// work all the time. False when one of the numbers is NaN.
 template <bool kRandom, bool kFourBits>
 HWY_INLINE bool quantize_tile(const Bucketed& how, const TileBuckets& buckets, const float* x,
-                              uint64_t element, StreamKey key, uint8_t* to) {
+                              const float* next, TileRanges& next_ranges, uint64_t element,
+                              StreamKey key, uint8_t* to) {
   HWY_ALIGN uint8_t codes[kTile + kPackSlack];
   const int groups_shift = std::countr_zero(how.bucket / static_cast<uint32_t>(kGroup));
   RandomGroups groups(key, static_cast<uint32_t>(element / kGroup));
   VI uppers = hn::Zero(I32());  // upper halves of levels, or'ed; that of NaN has its sign set
-  for (size_t g = 0; g < kTile / kGroup; ++g, x += kGroup) {
-    // Memory is idle here: have it bring the next tile.
-    prefetch(x + kTile);
-    prefetch(x + kTile + kGroup / 2);
+  for (size_t g = 0; g < kTile / kGroup; ++g, x += kGroup, next += kGroup) {
     const size_t k = g >> groups_shift;
+    prefetch(next);
+    prefetch(next + kGroup / 2);
+    next_ranges.take_group(next, k, g == k << groups_shift);
     const UniformQuantizer quantizer(buckets.low[k], buckets.factor[k]);
     VI random[kGroupVectors];
     VI parts[kGroupVectors];
@@ -452,14 +461,16 @@ HWY_INLINE bool by_tile(const Bucketed& how) {
   return how.scheme == Scheme::uniform && kTile % how.bucket == 0 && how.bucket % kGroup == 0;
 }
 
-/// One whole tile of whole buckets. False when it is left to the general way, whatever was written.
-HWY_INLINE bool encode_tile(const Bucketed& how, const float* x, uint64_t element, StreamKey key,
-                            std::byte* meta, uint8_t* packed) {
+/// One whole tile of whole buckets that `ranges` describes, which then describe the one at `next`.
+/// False when the tile is left to the general way, whatever was written.
+HWY_INLINE bool encode_tile(const Bucketed& how, const float* x, const float* next,
+                            TileRanges& ranges, uint64_t element, StreamKey key, std::byte* meta,
+                            uint8_t* packed) {
   TileBuckets buckets;
-  if (!measure_tile(how, x, buckets)) return false;
+  if (!describe_tile(how, ranges, buckets)) return false;
   store_buckets(buckets, kTile / how.bucket, how.meta, meta);
   const auto quantize_with = [&](auto random, auto four) HWY_ATTR {
-    return quantize_tile<random(), four()>(how, buckets, x, element, key, packed);
+    return quantize_tile<random(), four()>(how, buckets, x, next, ranges, element, key, packed);
   };
   constexpr std::true_type kYes;
   constexpr std::false_type kNo;
@@ -467,6 +478,38 @@ HWY_INLINE bool encode_tile(const Bucketed& how, const float* x, uint64_t elemen
     return how.bits == 4 ? quantize_with(kYes, kYes) : quantize_with(kYes, kNo);
   }
   return how.bits == 4 ? quantize_with(kNo, kYes) : quantize_with(kNo, kNo);
+}
+
+HWY_INLINE void measure_tile(const Bucketed& how, const float* x, TileRanges& ranges) {
+  const int groups_shift = std::countr_zero(how.bucket / static_cast<uint32_t>(kGroup));
+  for (size_t g = 0; g < kTile / kGroup; ++g) {
+    const size_t k = g >> groups_shift;
+    ranges.take_group(x + g * kGroup, k, g == k << groups_shift);
+  }
+}
+
+/// Encodes as many tiles of x from `tile` on as can be encoded by tile; returns where it stopped.
+HWY_INLINE size_t encode_tiles(const Bucketed& how, ConstTensorView x, size_t tile,
+                               uint64_t element, StreamKey key, std::byte* meta, uint8_t* packed) {
+  HWY_ALIGN float scratch[2][kTile];
+  TileRanges ranges;
+  const uint64_t region_left = kRegionElements - element % kRegionElements;
+  const size_t tiles = HWY_MIN(x.count - tile, region_left) / kTile;
+  if (tiles == 0) return tile;
+  const float* numbers = as_floats(x, tile, kTile, scratch[0]);
+  measure_tile(how, numbers, ranges);
+  for (size_t t = 0; t < tiles; ++t) {
+    // The last tile is measured again instead of one behind it.
+    const float* const next =
+        t + 1 < tiles ? as_floats(x, tile + kTile, kTile, scratch[(t + 1) % 2]) : numbers;
+    if (!encode_tile(how, numbers, next, ranges, element, key, meta, packed)) break;
+    numbers = next;
+    tile += kTile;
+    element += kTile;
+    meta += how.meta_bytes(kTile);
+    packed += kTile / 8 * how.bits;
+  }
+  return tile;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -488,19 +531,19 @@ void encode_with(const Bucketed& how, ConstTensorView x, const EncodeOptions& op
   size_t bucket_end = 0;  // of the last bucket measured
   for (size_t tile = 0, tile_end; tile < x.count; tile = tile_end) {
     const uint64_t element = options.first_element + tile;
+    const StreamKey key = stream_key(folded_key, element);
+    if (bucket_end == tile && by_tile(how)) {
+      const size_t end = encode_tiles(how, x, tile, element, key, meta, packed);
+      meta += how.meta_bytes(end - tile);
+      packed += (end - tile) / 8 * how.bits;
+      tile_end = bucket_end = end;
+      if (end > tile) continue;
+    }
     const uint64_t region_left = kRegionElements - element % kRegionElements;
     tile_end = tile + HWY_MIN(HWY_MIN(kTile, x.count - tile), region_left);
     const float* numbers = as_floats(x, tile, tile_end - tile, scratch);
     size_t measured = bucket_end > tile ? 1 : 0;  // buckets[0] then reaches in from the tile before
     const size_t first_end = measured ? bucket_end : HWY_MIN(tile + how.bucket, x.count);
-    const StreamKey key = stream_key(folded_key, element);
-    if (measured == 0 && by_tile(how) && tile + kTile == tile_end &&
-        encode_tile(how, numbers, element, key, meta, packed)) {
-      meta += how.meta_bytes(kTile);
-      packed += kTile / 8 * how.bits;
-      bucket_end = tile_end;
-      continue;
-    }
     while (bucket_end < tile_end) {
       const size_t begin = bucket_end;
       bucket_end = HWY_MIN(begin + how.bucket, x.count);
