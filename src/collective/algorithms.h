@@ -1,0 +1,14 @@
+// The algorithms, one file each.
+#pragma once
+
+#include "collective/schedule.h"
+
+namespace gradwire {
+
+extern const Algorithm kSra;
+extern const Algorithm kRing;
+extern const Algorithm kTree;
+extern const Algorithm kAllgather;
+extern const Algorithm kHierarchical;
+
+}  // namespace gradwire

@@ -1,0 +1,108 @@
+// `hierarchical`: reduce-scatter inside each host, all-reduce of every share across hosts,
+// all-gather inside. Each of a host's k ranks carries 1/k of what crosses its link.
+//
+// With k ranks on each of m hosts, the numbers are cut into k shares of m chunks: local rank j owns
+// share j of its host, and host h owns chunk h of it among the ranks j of all hosts.
+#include "collective/algorithms.h"
+#include "collective/program.h"
+
+namespace gradwire {
+namespace {
+
+struct Hosts {
+  Rank per_host, count, host, local;
+  Rank neighbour(Rank other_local) const { return host * per_host + other_local; }
+  Rank counterpart(Rank other_host) const { return other_host * per_host + local; }
+  std::uint32_t share(Rank other_local) const { return other_local * count; }
+  std::uint32_t chunk(Rank other_host) const { return local * count + other_host; }
+};
+
+void reduce_inside(Program& program, const Hosts& hosts) {
+  for (Rank i = 1; i < hosts.per_host; ++i) {
+    const Rank other = (hosts.local + i) % hosts.per_host;
+    program.encode(Place::data, hosts.share(other), hosts.count).send(hosts.neighbour(other));
+  }
+  const std::uint32_t mine = hosts.share(hosts.local);
+  for (Rank from = 0; from < hosts.per_host; ++from) {
+    if (from == hosts.local) {
+      from == 0 ? program.load(mine, hosts.count) : program.add(mine, hosts.count);
+      continue;
+    }
+    program.receive(hosts.neighbour(from));
+    from == 0 ? program.decode(kIncoming, Place::sum, mine, hosts.count)
+              : program.decode_add(kIncoming, mine, hosts.count);
+  }
+}
+
+/// `sra` over the counterparts. The owner's partial sum is put aside in data, so that sums run in
+/// the order of hosts.
+void reduce_across(Program& program, const Hosts& hosts) {
+  for (Rank i = 1; i < hosts.count; ++i) {
+    const Rank other = (hosts.host + i) % hosts.count;
+    program.encode(Place::sum, hosts.chunk(other)).send(hosts.counterpart(other));
+  }
+  const std::uint32_t mine = hosts.chunk(hosts.host);
+  if (hosts.host > 0) program.store(mine);
+  for (Rank from = 0; from < hosts.count; ++from) {
+    if (from == hosts.host) {
+      if (from > 0) program.add(mine);
+      continue;
+    }
+    program.receive(hosts.counterpart(from));
+    from == 0 ? program.decode(kIncoming, Place::sum, mine) : program.decode_add(kIncoming, mine);
+  }
+}
+
+/// The owner's bytes reach all ranks: its counterparts pass them on inside their hosts.
+void gather(Program& program, const Hosts& hosts) {
+  const auto pass_on = [&](std::uint16_t slot) {
+    for (Rank i = 1; i < hosts.per_host; ++i) {
+      program.send(hosts.neighbour((hosts.local + i) % hosts.per_host), slot);
+    }
+  };
+  program.encode(Place::sum, hosts.chunk(hosts.host));
+  for (Rank i = 1; i < hosts.count; ++i) {
+    program.send(hosts.counterpart((hosts.host + i) % hosts.count));
+  }
+  pass_on(kOutgoing);
+  program.decode(kOutgoing, Place::data, hosts.chunk(hosts.host));
+  for (Rank i = 1; i < hosts.count; ++i) {
+    const Rank from = (hosts.host + i) % hosts.count;
+    program.receive(hosts.counterpart(from));
+    pass_on(kIncoming);
+    program.decode(kIncoming, Place::data, hosts.chunk(from));
+  }
+  // The other shares, in the order in which their owners pass them on.
+  for (Rank i = 0; i < hosts.count; ++i) {
+    const Rank host = (hosts.host + i) % hosts.count;
+    for (Rank j = 1; j < hosts.per_host; ++j) {
+      const Rank other = (hosts.local + j) % hosts.per_host;
+      program.receive(hosts.neighbour(other));
+      program.decode(kIncoming, Place::data, hosts.share(other) + host);
+    }
+  }
+}
+
+std::string_view refusal(Collective collective, const Ranks& ranks) {
+  if (collective != Collective::all_reduce) return "hierarchical is for all_reduce";
+  if (ranks.per_host == 0) return "hierarchical needs the same number of ranks on every host";
+  return "";
+}
+
+Schedule make(Collective, const Ranks& ranks, Rank me) {
+  Program program(ranks.count);
+  if (ranks.count == 1) return std::move(program).done();
+  const Hosts hosts{ranks.per_host, ranks.count / ranks.per_host, me / ranks.per_host,
+                    me % ranks.per_host};
+  reduce_inside(program, hosts);
+  reduce_across(program, hosts);
+  gather(program, hosts);
+  return std::move(program).done();
+}
+
+}  // namespace
+
+const Algorithm kHierarchical{"hierarchical", "reduce inside hosts, across them, and gather inside",
+                              refusal, make};
+
+}  // namespace gradwire

@@ -1,0 +1,250 @@
+// Runs the schedules of all ranks together, in memory, with whatever stands for numbers.
+//
+// An `Algebra` says what the numbers of one chunk are and what happens to them:
+//
+//   using Value = …;                                    copyable, default-constructible
+//   Value input(Rank rank, std::uint32_t chunk);        what data holds at the start
+//   Value encode(const Value& value, Rank rank);        what a message of it decodes to
+//   Value add(const Value& sum, const Value& value);
+//
+// Sends never block, receives wait for the peer's oldest message: schedules that come to an end
+// here do so on every transport that takes what a lane sends.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collective/schedule.h"
+
+namespace gradwire {
+
+template <class Algebra>
+class Machine {
+ public:
+  using Value = typename Algebra::Value;
+
+  Machine(std::span<const Schedule> schedules, Algebra algebra)
+      : schedules_(schedules), algebra_(std::move(algebra)), count_(schedules.size()) {
+    chunks_ = schedules[0].chunks;
+    ranks_.resize(count_);
+    queues_.resize(count_ * count_);
+    data_.resize(count_ * chunks_);
+    sums_.resize(count_ * chunks_);
+    has_sum_.assign(count_ * chunks_, false);
+    for (Rank rank = 0; rank < count_; ++rank) {
+      ranks_[rank].slots.assign(schedules[rank].slots, kNone);
+      for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+        data_[rank * chunks_ + chunk] = algebra_.input(rank, chunk);
+      }
+    }
+  }
+
+  /// Runs until nobody can go on. `next(n)` chooses among n ranks that can, and how many steps the
+  /// chosen one makes. Returns what went wrong, or nothing.
+  template <class Next>
+  std::optional<std::string> run(Next next) {
+    std::vector<Rank> able(count_);
+    for (Rank rank = 0; rank < count_; ++rank) able[rank] = rank;
+    while (!able.empty()) {
+      const auto [index, steps] = next(able.size());
+      const Rank rank = able[index];
+      std::swap(able[index], able.back());
+      able.pop_back();
+      woken_.clear();
+      if (advance(rank, steps)) able.push_back(rank);
+      able.insert(able.end(), woken_.begin(), woken_.end());
+      if (!problem_.empty()) return problem_;
+    }
+    return unfinished();
+  }
+
+  const Value& data(Rank rank, std::uint32_t chunk) const { return data_[rank * chunks_ + chunk]; }
+  std::uint32_t chunks() const { return chunks_; }
+
+ private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  struct Message {
+    std::uint32_t first, count;
+    std::size_t values;  // in values_
+  };
+  struct Queued {
+    std::uint32_t message, next;
+  };
+  struct Queue {  // from one rank to another
+    std::uint32_t head = kNone, tail = kNone;
+  };
+  struct State {
+    std::size_t at = 0;
+    std::vector<std::uint32_t> slots;  // messages
+    std::uint32_t unused = 0;          // bit s: the message of slot s was neither sent nor decoded
+    Rank waits_for = kNone;
+  };
+
+  /// Makes up to `steps` steps; true when the rank could make more.
+  bool advance(Rank rank, std::size_t steps) {
+    State& state = ranks_[rank];
+    const auto& program = schedules_[rank].steps;
+    for (; steps > 0 && state.at < program.size(); --steps) {
+      if (!execute(rank, state, program[state.at])) return false;
+      ++state.at;
+    }
+    return state.at < program.size();
+  }
+
+  bool execute(Rank rank, State& state, const Step& step) {
+    switch (step.op) {
+      case Op::send:
+        return send(rank, state, step);
+      case Op::receive:
+        return receive(rank, state, step);
+      case Op::encode:
+        return encode(rank, state, step);
+      case Op::decode:
+      case Op::decode_add:
+        return decode(rank, state, step);
+      default:
+        return local(rank, step);
+    }
+  }
+
+  bool send(Rank rank, State& state, const Step& step) {
+    if (step.peer >= count_ || step.peer == rank) return wrong(rank, step, "there is no such peer");
+    const std::uint32_t message = use(rank, state, step);
+    if (message == kNone) return false;
+    Queue& queue = queues_[rank * count_ + step.peer];
+    queued_.push_back({message, kNone});
+    const auto index = static_cast<std::uint32_t>(queued_.size() - 1);
+    (queue.head == kNone ? queue.head : queued_[queue.tail].next) = index;
+    queue.tail = index;
+    if (ranks_[step.peer].waits_for == rank) {
+      ranks_[step.peer].waits_for = kNone;
+      woken_.push_back(step.peer);
+    }
+    return true;
+  }
+
+  bool receive(Rank rank, State& state, const Step& step) {
+    if (step.peer >= count_ || step.peer == rank) return wrong(rank, step, "there is no such peer");
+    Queue& queue = queues_[step.peer * count_ + rank];
+    if (queue.head == kNone) {
+      state.waits_for = step.peer;
+      return false;
+    }
+    const Queued& arrived = queued_[queue.head];
+    queue.head = arrived.next;
+    return fill(rank, state, step, arrived.message);
+  }
+
+  bool encode(Rank rank, State& state, const Step& step) {
+    if (!in_range(step)) return wrong(rank, step, "there are no such chunks");
+    const std::size_t first = rank * chunks_ + step.first;
+    messages_.push_back({step.first, step.count, values_.size()});
+    for (std::size_t i = first; i < first + step.count; ++i) {
+      if (step.place == Place::sum && !has_sum_[i]) return wrong(rank, step, "the sum is empty");
+      values_.push_back(algebra_.encode(step.place == Place::sum ? sums_[i] : data_[i], rank));
+    }
+    return fill(rank, state, step, static_cast<std::uint32_t>(messages_.size() - 1));
+  }
+
+  bool decode(Rank rank, State& state, const Step& step) {
+    const std::uint32_t index = use(rank, state, step);
+    if (index == kNone) return false;
+    const Message& message = messages_[index];
+    if (message.first != step.first || message.count != step.count) {
+      return wrong(rank, step, "the message holds other chunks");
+    }
+    for (std::uint32_t i = 0; i < step.count; ++i) {
+      const std::size_t at = rank * chunks_ + step.first + i;
+      const Value& value = values_[message.values + i];
+      if (step.op == Op::decode_add) {
+        if (!has_sum_[at]) return wrong(rank, step, "the sum is empty");
+        sums_[at] = algebra_.add(sums_[at], value);
+      } else if (step.place == Place::sum) {
+        sums_[at] = value;
+        has_sum_[at] = true;
+      } else {
+        data_[at] = value;
+      }
+    }
+    return true;
+  }
+
+  bool local(Rank rank, const Step& step) {
+    if (!in_range(step)) return wrong(rank, step, "there are no such chunks");
+    const std::size_t first = rank * chunks_ + step.first;
+    for (std::size_t i = first; i < first + step.count; ++i) {
+      if (step.op != Op::load && !has_sum_[i]) return wrong(rank, step, "the sum is empty");
+      if (step.op == Op::load) sums_[i] = data_[i];
+      if (step.op == Op::add) sums_[i] = algebra_.add(sums_[i], data_[i]);
+      if (step.op == Op::store) data_[i] = sums_[i];
+      has_sum_[i] = true;
+    }
+    return true;
+  }
+
+  bool in_range(const Step& step) const {
+    return step.first <= chunks_ && step.count <= chunks_ - step.first;
+  }
+
+  /// Puts a message into a slot whose last one has been used.
+  bool fill(Rank rank, State& state, const Step& step, std::uint32_t message) {
+    if ((state.unused >> step.slot & 1) != 0) return wrong(rank, step, "the slot is still in use");
+    state.unused |= 1u << step.slot;
+    state.slots[step.slot] = message;
+    return true;
+  }
+
+  std::uint32_t use(Rank rank, State& state, const Step& step) {
+    if (state.slots[step.slot] == kNone) {
+      wrong(rank, step, "the slot is empty");
+      return kNone;
+    }
+    state.unused &= ~(1u << step.slot);
+    return state.slots[step.slot];
+  }
+
+  bool wrong(Rank rank, const Step& step, const char* what) {
+    problem_ = "rank " + std::to_string(rank) + ", step " + std::to_string(ranks_[rank].at) + " (" +
+               describe(step) + "): " + what;
+    return false;
+  }
+
+  std::optional<std::string> unfinished() const {
+    for (Rank rank = 0; rank < count_; ++rank) {
+      const State& state = ranks_[rank];
+      const auto& program = schedules_[rank].steps;
+      if (state.at < program.size()) {
+        return "rank " + std::to_string(rank) + " waits forever at step " +
+               std::to_string(state.at) + " (" + describe(program[state.at]) + ")";
+      }
+      if (state.unused != 0) return "rank " + std::to_string(rank) + " leaves a message unused";
+    }
+    for (std::size_t pair = 0; pair < queues_.size(); ++pair) {
+      if (queues_[pair].head == kNone) continue;
+      return "a message of rank " + std::to_string(pair / count_) + " to rank " +
+             std::to_string(pair % count_) + " is never received";
+    }
+    return std::nullopt;
+  }
+
+  std::span<const Schedule> schedules_;
+  Algebra algebra_;
+  std::size_t count_;
+  std::uint32_t chunks_ = 0;
+  std::vector<State> ranks_;
+  std::vector<Queue> queues_;
+  std::vector<Queued> queued_;
+  std::vector<Message> messages_;
+  std::vector<Value> values_;
+  std::vector<Value> data_, sums_;
+  std::vector<bool> has_sum_;
+  std::vector<Rank> woken_;
+  std::string problem_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,57 @@
+// Writes schedules: one call per step, so that an algorithm reads as its paper does.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "collective/schedule.h"
+
+namespace gradwire {
+
+/// Slots by their use. Most algorithms need no more: what is made is sent or decoded at once.
+inline constexpr std::uint16_t kOutgoing = 0;
+inline constexpr std::uint16_t kIncoming = 1;
+
+class Program {
+ public:
+  explicit Program(std::uint32_t chunks) { schedule_.chunks = chunks; }
+
+  Program& load(std::uint32_t first, std::uint32_t count = 1) {
+    return put({.op = Op::load, .first = first, .count = count});
+  }
+  Program& add(std::uint32_t first, std::uint32_t count = 1) {
+    return put({.op = Op::add, .first = first, .count = count});
+  }
+  Program& store(std::uint32_t first, std::uint32_t count = 1) {
+    return put({.op = Op::store, .first = first, .count = count});
+  }
+  Program& encode(Place place, std::uint32_t first, std::uint32_t count = 1,
+                  std::uint16_t slot = kOutgoing) {
+    return put({.op = Op::encode, .place = place, .slot = slot, .first = first, .count = count});
+  }
+  Program& decode(std::uint16_t slot, Place place, std::uint32_t first, std::uint32_t count = 1) {
+    return put({.op = Op::decode, .place = place, .slot = slot, .first = first, .count = count});
+  }
+  Program& decode_add(std::uint16_t slot, std::uint32_t first, std::uint32_t count = 1) {
+    return put({.op = Op::decode_add, .slot = slot, .first = first, .count = count});
+  }
+  Program& send(Rank peer, std::uint16_t slot = kOutgoing) {
+    return put({.op = Op::send, .slot = slot, .peer = peer});
+  }
+  Program& receive(Rank peer, std::uint16_t slot = kIncoming) {
+    return put({.op = Op::receive, .slot = slot, .peer = peer});
+  }
+
+  Schedule done() && { return std::move(schedule_); }
+
+ private:
+  Program& put(Step step) {
+    schedule_.slots = std::max<std::uint16_t>(schedule_.slots, step.slot + 1);
+    schedule_.steps.push_back(step);
+    return *this;
+  }
+
+  Schedule schedule_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,93 @@
+// A collective operation as data: what one rank encodes, sends, receives and decodes, in order.
+//
+// A schedule depends on the algorithm, the ranks and their hosts; not on counts, codecs or links.
+// It speaks of `chunks`, equal shares of the numbers at hand: who executes it says which elements a
+// chunk is. A large tensor is cut into pieces, and the same schedule runs once per piece.
+//
+// Two places hold numbers: `data`, the caller's, and `sum`, where contributions are added up in
+// fp32. Messages are made by `encode` or `receive`, named by a slot, and live until the slot is
+// written again. The bytes of a message may have any length.
+//
+// Four readers share this description: the engine executes it, `validate` proves it right,
+// `interpret` runs it in memory under hostile orderings, and the planner walks it with a clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradwire {
+
+using Rank = std::uint32_t;
+
+enum class Collective : std::uint8_t {
+  all_reduce,      ///< every rank ends with the sum of all
+  reduce_scatter,  ///< rank r ends with the sum's chunk r in its data; other chunks are unspecified
+  all_gather,      ///< chunk r of rank r's data ends up in everybody's data
+  broadcast,       ///< everybody ends with the root's data
+  barrier,         ///< nobody ends before all have begun
+};
+
+enum class Op : std::uint8_t {
+  load,        ///< sum = data
+  add,         ///< sum += data
+  store,       ///< data = sum
+  encode,      ///< slot = a message of data or sum
+  decode,      ///< data or sum = slot
+  decode_add,  ///< sum += slot
+  send,        ///< slot to peer
+  receive,     ///< slot from peer; messages of one peer arrive in the order it sent them
+};
+
+enum class Place : std::uint8_t { data, sum };
+
+/// One step; which fields count is said at the op. Steps of one schedule run in their order.
+struct Step {
+  Op op;
+  Place place = Place::data;  ///< encode, decode
+  std::uint16_t slot = 0;     ///< encode, decode, decode_add, send, receive
+  std::uint32_t first = 0;    ///< all but send and receive: these chunks
+  std::uint32_t count = 0;
+  Rank peer = 0;  ///< send, receive
+
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+/// One rank's part.
+struct Schedule {
+  std::uint32_t chunks = 1;  ///< shares that the numbers are cut into, the same on every rank
+  std::uint16_t slots = 0;
+  std::vector<Step> steps;
+};
+
+/// Who takes part. Ranks of one host stand together: host h has the ranks [h * local, (h+1) *
+/// local).
+struct Ranks {
+  Rank count = 1;
+  Rank per_host = 1;  ///< 0 when hosts have different numbers of ranks
+  Rank root = 0;      ///< of a broadcast
+};
+
+/// "sra", …; one file each, listed in algorithms.cc.
+struct Algorithm {
+  std::string_view name;
+  std::string_view summary;
+  /// Why these ranks cannot use it for this collective; empty when they can.
+  std::string_view (*refusal)(Collective collective, const Ranks& ranks);
+  Schedule (*make)(Collective collective, const Ranks& ranks, Rank me);
+};
+
+/// All algorithms, in the order in which help texts list them.
+const std::vector<const Algorithm*>& algorithms();
+
+/// Throws `Error(invalid_argument)` that lists what exists, or says why these ranks cannot use it.
+const Algorithm& find_algorithm(std::string_view name, Collective collective, const Ranks& ranks);
+
+const char* name_of(Collective collective) noexcept;
+const char* name_of(Op op) noexcept;
+
+/// "receive 2 <- rank 1", for people.
+std::string describe(const Step& step);
+
+}  // namespace gradwire

@@ -1,0 +1,72 @@
+// `sra`: scatter-reduce, all-gather. Chunk r belongs to rank r. Everybody sends every owner its
+// chunk; owners add up and send the sum to everybody. Two encodings on a number's way whatever the
+// number of ranks, 2 (n-1)/n of the bytes per rank: the default.
+#include "collective/algorithms.h"
+#include "collective/program.h"
+
+namespace gradwire {
+namespace {
+
+/// The peers of `me`, beginning with the next rank, so that not all ranks send to the same one.
+template <class Visit>
+void each_peer_after(Rank me, Rank count, Visit visit) {
+  for (Rank i = 1; i < count; ++i) visit((me + i) % count);
+}
+
+void scatter(Program& program, const Ranks& ranks, Rank me) {
+  each_peer_after(me, ranks.count,
+                  [&](Rank peer) { program.encode(Place::data, peer).send(peer); });
+}
+
+/// In rank order, each rank's own numbers in their place, so that the sum does not depend on who
+/// owns it.
+void reduce(Program& program, const Ranks& ranks, Rank me) {
+  for (Rank from = 0; from < ranks.count; ++from) {
+    if (from == me) {
+      from == 0 ? program.load(me) : program.add(me);
+    } else {
+      program.receive(from);
+      from == 0 ? program.decode(kIncoming, Place::sum, me) : program.decode_add(kIncoming, me);
+    }
+  }
+}
+
+/// The owner decodes its own message: it must hold what all others will hold.
+void gather(Program& program, const Ranks& ranks, Rank me, Place from) {
+  program.encode(from, me);
+  each_peer_after(me, ranks.count, [&](Rank peer) { program.send(peer); });
+  program.decode(kOutgoing, Place::data, me);
+  each_peer_after(me, ranks.count,
+                  [&](Rank peer) { program.receive(peer).decode(kIncoming, Place::data, peer); });
+}
+
+std::string_view refusal(Collective collective, const Ranks&) {
+  const bool known = collective == Collective::all_reduce ||
+                     collective == Collective::reduce_scatter ||
+                     collective == Collective::all_gather;
+  return known ? "" : "sra is for all_reduce, reduce_scatter and all_gather";
+}
+
+Schedule make(Collective collective, const Ranks& ranks, Rank me) {
+  Program program(ranks.count);
+  if (ranks.count == 1) return std::move(program).done();
+  if (collective == Collective::all_gather) {
+    gather(program, ranks, me, Place::data);
+    return std::move(program).done();
+  }
+  scatter(program, ranks, me);
+  reduce(program, ranks, me);
+  if (collective == Collective::reduce_scatter) {
+    program.store(me);
+  } else {
+    gather(program, ranks, me, Place::sum);
+  }
+  return std::move(program).done();
+}
+
+}  // namespace
+
+const Algorithm kSra{"sra", "owners reduce, then send to all; two encodings per number", refusal,
+                     make};
+
+}  // namespace gradwire

@@ -1,0 +1,108 @@
+#include "collective/validate.h"
+
+#include "base/random_stream.h"
+#include "collective/machine.h"
+
+namespace gradwire {
+namespace {
+
+/// A number as what it was made of.
+struct Symbol {
+  std::uint64_t made = 0;   // a hash of how: equal hashes, equal bits
+  std::uint64_t parts = 0;  // the sum of a random weight for each input in it
+};
+
+struct Symbols {
+  using Value = Symbol;
+
+  static std::uint64_t weight(Rank rank, std::uint32_t chunk) {
+    return mix64((std::uint64_t{rank} << 32 | chunk) + 1);
+  }
+  Symbol input(Rank rank, std::uint32_t chunk) const {
+    return {weight(rank, chunk), weight(rank, chunk)};
+  }
+  /// Encoding draws random numbers: two encodings of the same numbers are not the same bytes.
+  Symbol encode(const Symbol& value, Rank) {
+    return {mix64(value.made ^ mix64(++encodings)), value.parts};
+  }
+  Symbol add(const Symbol& sum, const Symbol& value) const {
+    return {mix64(mix64(sum.made) + value.made), sum.parts + value.parts};
+  }
+
+  std::uint64_t encodings = 0;
+};
+
+/// Steps that one rank makes before another gets its turn: all it can.
+struct Greedy {
+  std::pair<std::size_t, std::size_t> operator()(std::size_t able) const {
+    return {able - 1, ~std::size_t{0}};
+  }
+};
+
+class Checker {
+ public:
+  Checker(const Machine<Symbols>& machine, Collective collective, const Ranks& ranks)
+      : machine_(machine), collective_(collective), ranks_(ranks) {}
+
+  std::optional<std::string> problem() const {
+    for (Rank rank = 0; rank < ranks_.count; ++rank) {
+      for (std::uint32_t chunk = 0; chunk < machine_.chunks(); ++chunk) {
+        if (collective_ == Collective::reduce_scatter && chunk != rank) continue;
+        const Symbol& value = machine_.data(rank, chunk);
+        if (value.parts != expected(chunk)) return at(rank, chunk, "is not what it should be");
+        if (value.made != reference(chunk).made) return at(rank, chunk, "differs from rank 0's");
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const Symbol& reference(std::uint32_t chunk) const {
+    return machine_.data(collective_ == Collective::reduce_scatter ? chunk : 0, chunk);
+  }
+  std::uint64_t expected(std::uint32_t chunk) const {
+    if (collective_ == Collective::broadcast) return Symbols::weight(ranks_.root, chunk);
+    if (collective_ == Collective::all_gather) return Symbols::weight(chunk, chunk);
+    if (chunk != cached_chunk_) {
+      cached_chunk_ = chunk;
+      cached_ = 0;
+      for (Rank rank = 0; rank < ranks_.count; ++rank) cached_ += Symbols::weight(rank, chunk);
+    }
+    return cached_;
+  }
+  static std::string at(Rank rank, std::uint32_t chunk, const char* what) {
+    return "chunk " + std::to_string(chunk) + " on rank " + std::to_string(rank) + " " + what;
+  }
+
+  const Machine<Symbols>& machine_;
+  Collective collective_;
+  Ranks ranks_;
+  mutable std::uint32_t cached_chunk_ = ~std::uint32_t{0};
+  mutable std::uint64_t cached_ = 0;
+};
+
+}  // namespace
+
+std::vector<Schedule> make_all(const Algorithm& algorithm, Collective collective,
+                               const Ranks& ranks) {
+  std::vector<Schedule> schedules;
+  schedules.reserve(ranks.count);
+  for (Rank me = 0; me < ranks.count; ++me) {
+    schedules.push_back(algorithm.make(collective, ranks, me));
+  }
+  return schedules;
+}
+
+std::optional<std::string> validate(std::span<const Schedule> schedules, Collective collective,
+                                    const Ranks& ranks) {
+  if (schedules.size() != ranks.count) return "there must be one schedule per rank";
+  for (const Schedule& schedule : schedules) {
+    if (schedule.chunks != schedules[0].chunks) return "ranks cut the numbers into unlike chunks";
+    if (schedule.slots > 32) return "more than 32 slots";
+  }
+  Machine<Symbols> machine(schedules, Symbols{});
+  if (auto problem = machine.run(Greedy())) return problem;
+  return Checker(machine, collective, ranks).problem();
+}
+
+}  // namespace gradwire

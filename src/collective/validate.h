@@ -1,0 +1,23 @@
+// Proves schedules right, by running them on symbols instead of numbers.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "collective/schedule.h"
+
+namespace gradwire {
+
+/// The schedules of all ranks.
+std::vector<Schedule> make_all(const Algorithm& algorithm, Collective collective,
+                               const Ranks& ranks);
+
+/// What is wrong with the schedules of all ranks, or nothing. Checked are: everybody comes to an
+/// end, every message is received and used before its slot is, every rank's numbers are in each
+/// result exactly once, and all ranks decode their results from the same bytes, so that they are
+/// equal to the bit.
+std::optional<std::string> validate(std::span<const Schedule> schedules, Collective collective,
+                                    const Ranks& ranks);
+
+}  // namespace gradwire
