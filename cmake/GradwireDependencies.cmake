@@ -4,6 +4,7 @@ find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(hwy 1.0.3 REQUIRED CONFIG)
 find_package(fmt REQUIRED CONFIG)
+find_package(OpenSSL 3.0 REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
 # Debian's Highway 1.0.3 declines its 128-bit emulation target (EMU128) under g++ before 12.3, because

@@ -32,7 +32,9 @@ enum class ErrorCode : std::uint8_t {
   invalid_argument = 33,  ///< a wrong shape, dtype, alignment or name
   bad_frame = 34,         ///< bytes that do not decode; `what()` carries the status
   unavailable = 35,       ///< this CPU, build or system does not have what was asked for
-  io = 36,                ///< a file cannot be read or written
+  io = 36,                ///< a file or a socket cannot be read or written
+  timeout = 37,           ///< a deadline passed; `what()` names the rank that was waited for
+  peer_failed = 38,       ///< another rank died, left or sent garbage; `what()` names it
 };
 
 /// The one exception gradwire throws. `what()` says what happened and what to do.

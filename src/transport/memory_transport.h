@@ -1,0 +1,83 @@
+// Ranks that read one another's memory: threads of a process (`inproc`), processes of a host
+// (`shm`).
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "transport/file_descriptor.h"
+#include "transport/outbox.h"
+#include "transport/transport.h"
+
+namespace gradwire {
+
+/// Keeps an outbox's memory alive, or mapped.
+class OutboxMemory {
+ public:
+  virtual ~OutboxMemory() = default;
+  virtual std::span<std::byte> bytes() const noexcept = 0;
+};
+
+/// One peer, as its connection left it.
+struct MemoryPeer {
+  std::shared_ptr<OutboxMemory> memory;  ///< the peer's outbox
+  std::shared_ptr<FileDescriptor> wake;  ///< its event, for when it sleeps
+  FileDescriptor life;  ///< a socket that closes when its process ends; none within a process
+};
+
+class MemoryTransport final : public Transport {
+ public:
+  /// `peers` is indexed by rank; an entry without memory is not connected. `own` has been created.
+  MemoryTransport(std::string_view name, std::uint32_t me, std::shared_ptr<OutboxMemory> own,
+                  std::shared_ptr<FileDescriptor> wake, std::vector<MemoryPeer> peers);
+  ~MemoryTransport() override;
+
+  std::string_view name() const noexcept override { return name_; }
+  std::span<std::byte> send_memory() noexcept override { return own_.messages(); }
+  void send(std::uint32_t peer, Tag tag, std::span<const std::byte> bytes,
+            std::uint64_t ticket) noexcept override;
+  void release(const Arrival& arrival) noexcept override;
+  bool progress(Inbox& inbox) noexcept override;
+  int event() const noexcept override { return poll_.get(); }
+  bool arm() noexcept override;
+  void abort(std::uint32_t culprit, std::string_view reason) noexcept override;
+
+ private:
+  struct Waiting {
+    Tag tag;
+    std::uint64_t offset, bytes, ticket;
+  };
+  struct Peer {
+    MemoryPeer link;
+    Outbox outbox;
+    std::uint32_t next_in = 0;     // the entry of its ring for us that comes next
+    std::uint32_t next_out = 0;    // the entry of our ring for it that we write next
+    std::uint32_t oldest_out = 0;  // the first one not yet free again
+    std::uint64_t tickets[OutboxRing::kEntries];
+    std::deque<Waiting> waiting;  // for a free entry
+    bool gone = false;
+    bool refused = false;  // the inbox did not want its next message
+  };
+
+  bool post(Peer& peer, std::uint32_t rank, const Waiting& message) noexcept;
+  bool take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
+  bool reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
+  bool report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
+  void look_at_sockets() noexcept;
+  bool anything_to_do() const noexcept;
+  void wake(const Peer& peer) const noexcept;
+  void fail(Inbox& inbox, Failure failure) noexcept;
+
+  std::string name_;
+  std::uint32_t me_;
+  std::shared_ptr<OutboxMemory> own_memory_;
+  Outbox own_;
+  std::shared_ptr<FileDescriptor> wake_;
+  FileDescriptor poll_;  // epoll: our event and the peers' sockets
+  std::vector<Peer> peers_;
+  bool armed_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,101 @@
+// What one rank shares with the peers that can read its memory: rings that say which messages are
+// there for whom, the messages themselves, and whether the rank sleeps or has given up.
+//
+// Each outbox is written by its owner. A peer reads its ring's entries and the messages, and writes
+// nothing but the state of an entry it has taken. All fields that two ranks touch are lock-free
+// atomics, so that the outbox may lie in memory that two processes map at different addresses.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gradwire {
+
+/// One message in a ring.
+struct OutboxEntry {
+  enum State : std::uint32_t {
+    free,      ///< the owner may write it
+    posted,    ///< the peer may read it
+    taken,     ///< the peer reads it
+    released,  ///< the peer is done; the owner has not noticed yet
+  };
+  /// posted: release by the owner, acquire by the peer. released: the other way round. taken is the
+  /// peer's own note.
+  std::atomic<std::uint32_t> state{free};
+  std::uint32_t reserved = 0;
+  std::uint64_t tag = 0;
+  std::uint64_t offset = 0;  ///< in the outbox's messages
+  std::uint64_t bytes = 0;
+};
+
+/// From the owner to one peer. Both go through the entries in turn; each keeps its own position.
+struct OutboxRing {
+  static constexpr std::size_t kEntries = 64;
+  alignas(64) OutboxEntry entries[kEntries];
+};
+
+struct OutboxHeader {
+  static constexpr std::size_t kReasonBytes = 240;
+
+  /// Set by the owner before it sleeps; peers that see it write to its event. Sequentially
+  /// consistent on both sides: either the owner sees the entry, or the peer sees the flag.
+  alignas(64) std::atomic<std::uint32_t> asleep{0};
+  /// 1 + the culprit's rank, once `reason` is written. Release by the owner, acquire by peers.
+  alignas(64) std::atomic<std::uint32_t> aborted{0};
+  /// Set when an owner in the same process is gone.
+  std::atomic<std::uint32_t> gone{0};
+  char reason[kReasonBytes] = {};
+};
+
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// A view of an outbox: header, one ring per rank, then the messages.
+class Outbox {
+ public:
+  Outbox() = default;
+  /// `memory` is `size(ranks, message_bytes)` long, aligned to a page, and lives elsewhere.
+  Outbox(std::span<std::byte> memory, std::size_t ranks) : memory_(memory), ranks_(ranks) {}
+
+  static constexpr std::size_t size(std::size_t ranks, std::size_t message_bytes) {
+    return messages_at(ranks) + message_bytes;
+  }
+
+  /// Makes header and rings in zeroed memory. By the owner, before any peer looks.
+  void create() {
+    new (memory_.data()) OutboxHeader;
+    for (std::size_t i = 0; i < ranks_; ++i) new (&ring(i)) OutboxRing;
+  }
+
+  OutboxHeader& header() const { return *reinterpret_cast<OutboxHeader*>(memory_.data()); }
+  OutboxRing& ring(std::size_t rank) const {
+    return reinterpret_cast<OutboxRing*>(memory_.data() + sizeof(OutboxHeader))[rank];
+  }
+  std::span<std::byte> messages() const { return memory_.subspan(messages_at(ranks_)); }
+
+  void abort(std::uint32_t culprit, std::string_view reason) const {
+    if (header().aborted.load(std::memory_order_relaxed) != 0) return;
+    const std::size_t length = std::min(reason.size(), OutboxHeader::kReasonBytes - 1);
+    std::memcpy(header().reason, reason.data(), length);
+    header().aborted.store(culprit + 1, std::memory_order_release);
+  }
+  std::string abort_reason() const {  // the peer may be malicious: no end is trusted
+    return {header().reason, strnlen(header().reason, OutboxHeader::kReasonBytes)};
+  }
+
+ private:
+  static constexpr std::size_t messages_at(std::size_t ranks) {
+    constexpr std::size_t kPage = 4096;
+    const std::size_t end = sizeof(OutboxHeader) + ranks * sizeof(OutboxRing);
+    return (end + kPage - 1) / kPage * kPage;
+  }
+
+  std::span<std::byte> memory_;
+  std::size_t ranks_ = 0;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,185 @@
+#include "transport/shm.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "gradwire/error.h"
+#include "transport/handshake.h"
+#include "transport/memory_transport.h"
+
+namespace gradwire {
+namespace {
+
+[[noreturn]] void fail(const char* what) {
+  throw Error(ErrorCode::unavailable,
+              fmt::format("shared memory cannot be used: {}: {}", what, std::strerror(errno)));
+}
+
+/// A memfd, mapped. Untouched pages cost nothing.
+class SharedMemory final : public OutboxMemory {
+ public:
+  SharedMemory(FileDescriptor file, std::size_t size) : file_(std::move(file)), size_(size) {
+    memory_ = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+    if (memory_ == MAP_FAILED) fail("mmap");
+  }
+  ~SharedMemory() override { munmap(memory_, size_); }
+
+  static std::shared_ptr<SharedMemory> create(std::size_t size) {
+    FileDescriptor file(memfd_create("gradwire", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!file) fail("memfd_create");
+    if (ftruncate(file.get(), static_cast<off_t>(size)) != 0) fail("ftruncate");
+    // A peer that could shrink it could kill us by SIGBUS.
+    if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      fail("F_ADD_SEALS");
+    }
+    return std::make_shared<SharedMemory>(std::move(file), size);
+  }
+
+  /// A peer's: nothing is believed before it is checked.
+  static std::shared_ptr<SharedMemory> open(FileDescriptor file, std::size_t size) {
+    struct stat status;
+    const int seals = fcntl(file.get(), F_GET_SEALS);
+    const bool right = fstat(file.get(), &status) == 0 && seals >= 0 &&
+                       (seals & F_SEAL_SHRINK) != 0 && status.st_size == static_cast<off_t>(size);
+    if (!right)
+      throw Error(ErrorCode::peer_failed, "a peer's shared memory is not what it should be");
+    return std::make_shared<SharedMemory>(std::move(file), size);
+  }
+
+  int file() const { return file_.get(); }
+  std::span<std::byte> bytes() const noexcept override {
+    return {static_cast<std::byte*>(memory_), size_};
+  }
+
+ private:
+  FileDescriptor file_;
+  void* memory_;
+  std::size_t size_;
+};
+
+/// An abstract name: it has no file, and is gone with its socket.
+socklen_t address_of(const Job& job, std::uint32_t rank, sockaddr_un& address) {
+  const std::string name = fmt::format("gradwire-{}-{}", job.id_text(), rank);
+  address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+FileDescriptor listen_at(const Job& job, std::uint32_t rank) {
+  FileDescriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address;
+  const socklen_t length = address_of(job, rank, address);
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) fail("bind");
+  if (listen(listener.get(), 128) != 0) fail("listen");
+  return listener;
+}
+
+FileDescriptor call(const Job& job, std::uint32_t rank) {
+  FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address;
+  const socklen_t length = address_of(job, rank, address);
+  if (connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return {};
+  return caller;
+}
+
+constexpr std::size_t kHandedOver = 2;  // memory and event
+
+void hand_over(int socket, int memory, int event) {
+  const int files[kHandedOver] = {memory, event};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))] = {};
+  char byte = 0;
+  iovec data{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(files));
+  std::memcpy(CMSG_DATA(header), files, sizeof(files));
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) fail("sendmsg");
+}
+
+struct Received {
+  FileDescriptor memory, event;
+};
+
+Received take_over(int socket, std::uint32_t peer, Deadline deadline) {
+  while (Clock::now() < deadline) {
+    pollfd polled{socket, POLLIN, 0};
+    if (poll(&polled, 1, 100) <= 0) continue;
+    int files[kHandedOver] = {-1, -1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))];
+    char byte;
+    iovec data{&byte, 1};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) break;
+    const cmsghdr* header = CMSG_FIRSTHDR(&message);
+    if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof(files))) break;
+    std::memcpy(files, CMSG_DATA(header), sizeof(files));
+    return {FileDescriptor(files[0]), FileDescriptor(files[1])};
+  }
+  throw Error(ErrorCode::peer_failed,
+              fmt::format("rank {} ended while shared memory was set up", peer));
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+std::string shm_neighbourhood() {
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return fmt::format("{} {} {}", first_line("/proc/sys/kernel/random/boot_id"), network.st_ino,
+                     geteuid());
+}
+
+std::unique_ptr<Transport> connect_shm(const ShmOptions& options) {
+  const std::size_t size = Outbox::size(options.count, options.message_bytes);
+  const auto own = SharedMemory::create(size);
+  Outbox(own->bytes(), options.count).create();
+  auto wake = std::make_shared<FileDescriptor>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const FileDescriptor listener = listen_at(options.job, options.me);
+  std::vector<FileDescriptor> sockets =
+      meet({.job = options.job,
+            .purpose = Purpose::shm,
+            .me = options.me,
+            .peers = options.peers,
+            .listener = listener.get(),
+            .call = [&](std::uint32_t rank) { return call(options.job, rank); },
+            .deadline = options.deadline});
+  for (const FileDescriptor& socket : sockets) hand_over(socket.get(), own->file(), wake->get());
+  std::vector<MemoryPeer> peers(options.count);
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    Received received = take_over(sockets[i].get(), options.peers[i], options.deadline);
+    peers[options.peers[i]] = {SharedMemory::open(std::move(received.memory), size),
+                               std::make_shared<FileDescriptor>(std::move(received.event)),
+                               std::move(sockets[i])};
+  }
+  return std::make_unique<MemoryTransport>("shm", options.me, own, std::move(wake),
+                                           std::move(peers));
+}
+
+}  // namespace gradwire

@@ -1,0 +1,240 @@
+#include "transport/tcp.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "gradwire/error.h"
+#include "transport/handshake.h"
+#include "transport/tcp_connection.h"
+
+namespace gradwire {
+namespace {
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(std::uint32_t count, std::size_t max_message_bytes,
+               const std::vector<std::uint32_t>& peers, std::vector<FileDescriptor> sockets)
+      : connections_(count), watched_(count), poll_(epoll_create1(EPOLL_CLOEXEC)) {
+    for (std::size_t i = 0; i < peers.size(); ++i) {
+      const int yes = 1;
+      setsockopt(sockets[i].get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+      connections_[peers[i]] = std::make_unique<TcpConnection>(
+          plain_stream(std::move(sockets[i])), peers[i], max_message_bytes, buffers_);
+      epoll_event event{.events = 0, .data = {.u32 = peers[i]}};
+      epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connections_[peers[i]]->descriptor(), &event);
+      watch(peers[i]);
+    }
+  }
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  std::span<std::byte> send_memory() noexcept override { return {}; }
+
+  void send(std::uint32_t peer, Tag tag, std::span<const std::byte> bytes,
+            std::uint64_t ticket) noexcept override {
+    connections_[peer]->enqueue(WireHeader::message, tag, bytes, ticket);
+    eager_ = true;
+  }
+
+  void release(const Arrival& arrival) noexcept override { buffers_.release(arrival.handle); }
+
+  bool progress(Inbox& inbox) noexcept override {
+    if (failed_) return false;
+    bool did = false;
+    eager_ = false;
+    epoll_event events[64];
+    const int count = epoll_wait(poll_.get(), events, 64, 0);
+    for (int i = 0; i < count && !failed_; ++i) {
+      const std::uint32_t peer = events[i].data.u32;
+      if ((events[i].events & ~EPOLLOUT) != 0) did |= read(peer, inbox);
+    }
+    for (std::uint32_t peer = 0; peer < connections_.size() && !failed_; ++peer) {
+      if (connections_[peer]) did |= serve(peer, inbox);
+    }
+    return did;
+  }
+
+  int event() const noexcept override { return poll_.get(); }
+  bool arm() noexcept override { return !eager_; }
+
+  void abort(std::uint32_t culprit, std::string_view reason) noexcept override {
+    if (aborted_) return;
+    aborted_ = true;
+    struct Deaf final : Inbox {
+      bool wants(std::uint32_t, Tag) noexcept override { return false; }
+      void arrived(const Arrival&) noexcept override {}
+      void sent(std::uint64_t) noexcept override {}
+      void failed(const Failure&) noexcept override {}
+    } deaf;
+    for (const auto& connection : connections_) {
+      if (!connection) continue;
+      connection->enqueue(WireHeader::abort, culprit,
+                          std::as_bytes(std::span(reason.substr(0, 240))), 0);
+      connection->write(deaf);
+    }
+  }
+
+ private:
+  /// What needs no event: queued messages, connections whose next message may be wanted by now.
+  bool serve(std::uint32_t peer, Inbox& inbox) noexcept {
+    TcpConnection& connection = *connections_[peer];
+    bool did = false;
+    if (connection.wants_to_write()) did |= connection.write(inbox);
+    if (connection.paused() || connection.has_buffered()) did |= read(peer, inbox);
+    watch(peer);
+    return did;
+  }
+
+  bool read(std::uint32_t peer, Inbox& inbox) noexcept {
+    const bool did = connections_[peer]->read(inbox);
+    if (const Failure* failure = connections_[peer]->failure()) {
+      failed_ = true;
+      inbox.failed(*failure);
+      return true;
+    }
+    return did;
+  }
+
+  /// Asks the system for the events that this connection can use now.
+  void watch(std::uint32_t peer) noexcept {
+    const TcpConnection& connection = *connections_[peer];
+    const std::uint32_t wanted =
+        (connection.paused() ? 0u : EPOLLIN) | (connection.wants_to_write() ? EPOLLOUT : 0u);
+    if (wanted == watched_[peer]) return;
+    watched_[peer] = wanted;
+    epoll_event event{.events = wanted, .data = {.u32 = peer}};
+    epoll_ctl(poll_.get(), EPOLL_CTL_MOD, connection.descriptor(), &event);
+  }
+
+  ReceiveBuffers buffers_;
+  std::vector<std::unique_ptr<TcpConnection>> connections_;
+  std::vector<std::uint32_t> watched_;  // events, by rank
+  FileDescriptor poll_;
+  bool eager_ = false;  // something was queued since the last progress
+  bool failed_ = false;
+  bool aborted_ = false;
+};
+
+// ---------------------------------------------------------------------------------------------
+// Addresses
+
+std::string text_of(const sockaddr* address, std::uint16_t port) {
+  const socklen_t length =
+      address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  char host[NI_MAXHOST];
+  if (getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return {};
+  return fmt::format("{} {}", host, port);
+}
+
+struct Interfaces {
+  ifaddrs* first = nullptr;
+  Interfaces() { getifaddrs(&first); }
+  ~Interfaces() { freeifaddrs(first); }
+  Interfaces(const Interfaces&) = delete;
+  Interfaces& operator=(const Interfaces&) = delete;
+};
+
+/// Addresses that other hosts may reach; of one interface when its name or address is given.
+std::vector<std::string> own_addresses(const std::string& interface, std::uint16_t port) {
+  std::vector<std::string> found;
+  std::vector<std::string> names;
+  const Interfaces interfaces;
+  for (const ifaddrs* entry = interfaces.first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const std::string address = text_of(entry->ifa_addr, port);
+    names.push_back(fmt::format("{} ({})", entry->ifa_name, address.substr(0, address.find(' '))));
+    const bool named =
+        interface == entry->ifa_name || address == fmt::format("{} {}", interface, port);
+    const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    if (interface.empty() ? !loopback : named) found.push_back(address);
+  }
+  if (interface.empty()) {  // last: ranks of the same host may have nothing else
+    found.push_back(fmt::format("127.0.0.1 {}", port));
+  } else if (found.empty()) {
+    throw Error(ErrorCode::unavailable,
+                fmt::format("there is no network interface '{}'; there are: {}", interface,
+                            fmt::join(names, ", ")));
+  }
+  return found;
+}
+
+FileDescriptor connect_one(const std::string& address) {
+  const std::size_t space = address.find(' ');
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* resolved = nullptr;
+  if (space == std::string::npos ||
+      getaddrinfo(address.substr(0, space).c_str(), address.substr(space + 1).c_str(), &hints,
+                  &resolved) != 0) {
+    return {};
+  }
+  FileDescriptor caller(socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int result = connect(caller.get(), resolved->ai_addr, resolved->ai_addrlen);
+  freeaddrinfo(resolved);
+  if (result != 0 && errno != EINPROGRESS) return {};
+  pollfd polled{caller.get(), POLLOUT, 0};
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (poll(&polled, 1, 2000) <= 0 ||
+      getsockopt(caller.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+    return {};
+  }
+  fcntl(caller.get(), F_SETFL, fcntl(caller.get(), F_GETFL) & ~O_NONBLOCK);
+  return caller;
+}
+
+}  // namespace
+
+TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
+  FileDescriptor listener(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int no = 0;
+  const int yes = 1;
+  setsockopt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(port);
+  socklen_t length = sizeof(address);
+  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listener.get(), 128) != 0 ||
+      getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    throw Error(ErrorCode::unavailable,
+                fmt::format("cannot listen on TCP port {}: {}", port, std::strerror(errno)));
+  }
+  return {std::move(listener), own_addresses(interface, ntohs(address.sin6_port))};
+}
+
+std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener listener) {
+  const auto call = [&](std::uint32_t rank) {
+    for (const std::string& address : options.addresses[rank]) {
+      if (FileDescriptor socket = connect_one(address)) return socket;
+    }
+    return FileDescriptor();
+  };
+  std::vector<FileDescriptor> sockets = meet({.job = options.job,
+                                              .purpose = Purpose::tcp,
+                                              .me = options.me,
+                                              .peers = options.peers,
+                                              .listener = listener.socket.get(),
+                                              .call = call,
+                                              .deadline = options.deadline});
+  return std::make_unique<TcpTransport>(options.count, options.max_message_bytes, options.peers,
+                                        std::move(sockets));
+}
+
+}  // namespace gradwire

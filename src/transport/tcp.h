@@ -1,0 +1,37 @@
+// `tcp`: ranks on different hosts, one connection per pair.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/file_descriptor.h"
+#include "transport/job.h"
+#include "transport/transport.h"
+
+namespace gradwire {
+
+/// A socket that listens, and where it can be reached.
+struct TcpListener {
+  FileDescriptor socket;
+  std::vector<std::string> addresses;  ///< "10.0.0.3 40123", "fe80::1%eth0 40123", …
+};
+
+/// Listens on `interface` (a name or an address; empty: all) and `port` (0: any free one).
+/// Throws `Error(unavailable)` that lists the interfaces when there is no such one.
+TcpListener listen_tcp(const std::string& interface, std::uint16_t port);
+
+struct TcpOptions {
+  Job job;
+  std::uint32_t me = 0;
+  std::uint32_t count = 1;
+  std::vector<std::uint32_t> peers;
+  std::vector<std::vector<std::string>> addresses;  ///< of all ranks, as `listen_tcp` gave them
+  std::size_t max_message_bytes = 0;                ///< longer ones are garbage
+  Deadline deadline;
+};
+
+/// Throws `Error(timeout)` that names who did not come.
+std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener listener);
+
+}  // namespace gradwire

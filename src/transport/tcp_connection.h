@@ -1,0 +1,88 @@
+// One peer of the `tcp` transport: messages in and out of a stream.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "transport/stream.h"
+#include "transport/transport.h"
+
+namespace gradwire {
+
+/// What stands before every message on the wire.
+struct WireHeader {
+  enum Kind : std::uint32_t {
+    message = 0x4d574731,  // "1GWM"
+    abort = 0x41574731,    // the tag is the culprit's rank, the bytes are the reason
+  };
+  std::uint32_t kind = message;
+  std::uint32_t check = 0;  ///< low 32 bits of XXH3 of the rest, so that a flipped length shows
+  std::uint64_t tag = 0;
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(WireHeader) == 24);
+
+/// Buffers for what arrives, kept for the next message.
+class ReceiveBuffers {
+ public:
+  /// Returns a number for `at`; throws std::bad_alloc.
+  std::uint64_t acquire(std::size_t bytes);
+  std::span<std::byte> at(std::uint64_t number) noexcept { return buffers_[number]; }
+  void release(std::uint64_t number) noexcept { free_.push_back(number); }
+
+ private:
+  std::vector<std::vector<std::byte>> buffers_;
+  std::vector<std::uint64_t> free_;
+};
+
+class TcpConnection {
+ public:
+  TcpConnection(std::unique_ptr<Stream> stream, std::uint32_t peer, std::size_t max_message_bytes,
+                ReceiveBuffers& buffers);
+
+  void enqueue(WireHeader::Kind kind, Tag tag, std::span<const std::byte> bytes,
+               std::uint64_t ticket);
+  /// Both return whether anything moved. A fault is left in `failure`.
+  bool write(Inbox& inbox) noexcept;
+  bool read(Inbox& inbox) noexcept;
+
+  int descriptor() const noexcept { return stream_->descriptor(); }
+  bool wants_to_write() const noexcept { return !outgoing_.empty(); }
+  bool paused() const noexcept { return paused_; }
+  bool has_buffered() const noexcept { return stream_->has_buffered(); }
+  const Failure* failure() const noexcept { return failed_ ? &failure_ : nullptr; }
+
+ private:
+  struct Outgoing {
+    WireHeader header;
+    std::span<const std::byte> bytes;
+    std::uint64_t ticket;
+    std::size_t done = 0;  // of header and bytes together
+    std::string text;      // owns the bytes of an abort
+  };
+
+  bool read_header(Inbox& inbox) noexcept;
+  bool read_body(Inbox& inbox) noexcept;
+  bool begin_body(Inbox& inbox) noexcept;
+  void finish_body(Inbox& inbox) noexcept;
+  void fail(Fault fault, std::uint32_t culprit, std::string reason) noexcept;
+
+  std::unique_ptr<Stream> stream_;
+  std::uint32_t peer_;
+  std::size_t max_message_bytes_;
+  ReceiveBuffers& buffers_;
+  std::deque<Outgoing> outgoing_;
+  std::byte header_bytes_[sizeof(WireHeader)];
+  std::size_t header_have_ = 0;
+  WireHeader header_;
+  std::uint64_t buffer_ = 0;
+  std::size_t body_have_ = 0;
+  bool in_body_ = false;
+  bool paused_ = false;  // a message waits that the inbox does not want yet
+  bool failed_ = false;
+  Failure failure_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,92 @@
+// Bytes between ranks.
+//
+// A transport connects one rank with some of its peers and moves messages: a tag and bytes of any
+// length. Messages of one peer arrive whole, once, and in the order in which it sent them. What is
+// sent lies in the transport's `send_memory`, if it has one: peers on the same host decode straight
+// out of it. Sockets write straight from wherever it lies.
+//
+// Threads: one thread, the engine's progress thread, makes all calls after construction, except
+// `abort`, which any thread may call. Nothing here blocks; `progress` does what can be done now.
+//
+// Failure: the first fault of a peer is reported once by `Inbox::failed`, with the peer's rank.
+// After that the transport takes only destruction: no more messages arrive from anybody.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace gradwire {
+
+using Tag = std::uint64_t;
+
+/// A message that arrived. Its bytes stay until `Transport::release`.
+struct Arrival {
+  std::uint32_t peer = 0;
+  Tag tag = 0;
+  std::span<const std::byte> bytes;
+  std::uint64_t handle = 0;  ///< the transport's own
+};
+
+/// What a peer did to us.
+enum class Fault : std::uint8_t {
+  lost,     ///< its process ended, or the connection broke
+  garbage,  ///< it sent what no gradwire sends
+  refused,  ///< it reported an error of its own, or of a third rank: see `culprit`
+};
+
+struct Failure {
+  Fault fault = Fault::lost;
+  std::uint32_t peer = 0;     ///< where the fault shows
+  std::uint32_t culprit = 0;  ///< the rank to blame; the peer itself unless it named another
+  std::string reason;
+};
+
+/// Where a transport reports to, from within `progress`.
+class Inbox {
+ public:
+  virtual ~Inbox() = default;
+
+  /// Whether a message with this tag may come in now. While the answer is no, its sender is made to
+  /// wait; `progress` asks again.
+  virtual bool wants(std::uint32_t peer, Tag tag) noexcept = 0;
+  virtual void arrived(const Arrival& arrival) noexcept = 0;
+  /// The bytes of an earlier `send` may be overwritten: `ticket` is the one given there.
+  virtual void sent(std::uint64_t ticket) noexcept = 0;
+  virtual void failed(const Failure& failure) noexcept = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual std::string_view name() const noexcept = 0;
+
+  /// What is sent must lie in here; empty when it may lie anywhere.
+  virtual std::span<std::byte> send_memory() noexcept = 0;
+
+  /// Begins to send `bytes`, which do not change until
+  /// `Inbox::sent(ticket)`. An empty message is a message, too.
+  virtual void send(std::uint32_t peer, Tag tag, std::span<const std::byte> bytes,
+                    std::uint64_t ticket) noexcept = 0;
+
+  /// Gives an arrival's bytes back.
+  virtual void release(const Arrival& arrival) noexcept = 0;
+
+  /// Does what can be done without waiting; true when that was something.
+  virtual bool progress(Inbox& inbox) noexcept = 0;
+
+  /// Readable when `progress` may have something to do, provided that `arm` was called and returned
+  /// true. It returns false when there is something already.
+  virtual int event() const noexcept = 0;
+  virtual bool arm() noexcept = 0;
+
+  /// Tells all peers that this rank gives up, and that `culprit` is to blame: as well as it can,
+  /// without waiting.
+  virtual void abort(std::uint32_t culprit, std::string_view reason) noexcept = 0;
+};
+
+}  // namespace gradwire

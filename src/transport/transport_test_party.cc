@@ -1,0 +1,98 @@
+#include "transport/transport_test_party.h"
+
+#include <poll.h>
+
+#include <thread>
+
+#include "transport/inproc.h"
+#include "transport/shm.h"
+#include "transport/tcp.h"
+
+namespace gradwire::test {
+namespace {
+
+using Transports = std::vector<std::unique_ptr<Transport>>;
+
+/// Every rank connects in its own thread, as processes would.
+Transports connect_all(std::uint32_t ranks,
+                       const std::function<std::unique_ptr<Transport>(std::uint32_t)>& connect) {
+  Transports transports(ranks);
+  std::vector<std::thread> threads;
+  for (std::uint32_t me = 0; me < ranks; ++me) {
+    threads.emplace_back([&, me] { transports[me] = connect(me); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return transports;
+}
+
+std::vector<std::uint32_t> all_but(std::uint32_t me, std::uint32_t ranks) {
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    if (rank != me) others.push_back(rank);
+  }
+  return others;
+}
+
+Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
+
+Transports make_shm(std::uint32_t ranks) {
+  const Job job = Job::random();
+  return connect_all(ranks, [&](std::uint32_t me) {
+    return connect_shm({.job = job,
+                        .me = me,
+                        .count = ranks,
+                        .peers = all_but(me, ranks),
+                        .message_bytes = kPartyMessageBytes,
+                        .deadline = soon()});
+  });
+}
+
+Transports make_tcp(std::uint32_t ranks) {
+  const Job job = Job::random();
+  std::vector<TcpListener> listeners;
+  std::vector<std::vector<std::string>> addresses;
+  for (std::uint32_t me = 0; me < ranks; ++me) {
+    listeners.push_back(listen_tcp("lo", 0));
+    addresses.push_back(listeners.back().addresses);
+  }
+  return connect_all(ranks, [&](std::uint32_t me) {
+    return connect_tcp({.job = job,
+                        .me = me,
+                        .count = ranks,
+                        .peers = all_but(me, ranks),
+                        .addresses = addresses,
+                        .max_message_bytes = kPartyMessageBytes,
+                        .deadline = soon()},
+                       std::move(listeners[me]));
+  });
+}
+
+}  // namespace
+
+std::vector<PartyMaker> party_makers() {
+  return {{"inproc", [](std::uint32_t ranks) { return make_inproc(ranks, kPartyMessageBytes); }},
+          {"shm", make_shm},
+          {"tcp", make_tcp}};
+}
+
+bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool()>& done) {
+  const Deadline deadline = soon();
+  while (!done()) {
+    if (Clock::now() > deadline) return false;
+    if (transport.progress(inbox)) continue;
+    if (done() || !transport.arm()) continue;
+    pollfd polled{transport.event(), POLLIN, 0};
+    poll(&polled, 1, 100);
+  }
+  return true;
+}
+
+void run_party(Transports& transports, const std::function<void(std::uint32_t, Transport&)>& body) {
+  std::vector<std::thread> threads;
+  for (std::uint32_t me = 0; me < transports.size(); ++me) {
+    threads.emplace_back([&, me] { body(me, *transports[me]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace gradwire::test
