@@ -101,7 +101,7 @@ class Segment:
 
 def read_frame(data: bytes) -> list[Segment]:
     demand(len(data) >= 24, "truncated")
-    magic, version, reserved, length, segment_count, check = struct.unpack("<IHHQII", data[:24])
+    magic, version, flags, length, segment_count, check = struct.unpack("<IHHQII", data[:24])
     demand(magic == 0x57445247)
     demand(check == xxhash.xxh3_64_intdigest(data[:20]) & 0xFFFFFFFF)
     demand(length >= 32)
@@ -109,7 +109,7 @@ def read_frame(data: bytes) -> list[Segment]:
     body, checksum = data[: length - 8], data[length - 8 : length]
     demand(xxhash.xxh3_64_intdigest(body[24:]) == int.from_bytes(checksum, "little"))
     demand(version == 1, "unsupported_version")
-    demand(reserved == 0)
+    demand(flags == 0)
 
     reader = Bytes(body)
     reader.take(24)

@@ -34,9 +34,14 @@ struct SegmentView {
 std::size_t max_frame_bytes(std::span<const Segment> segments) noexcept;
 std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept;
 
+/// Whether a frame carries a checksum of its body. Without one it is only for readers that share
+/// the writer's memory: they must say so, all others take it for corrupt.
+enum class Seal : std::uint8_t { checksum, none };
+
 /// Encodes the segments, in order, into the front of `out`, which has at least `max_frame_bytes`
 /// bytes.
-Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out) noexcept;
+Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out,
+                     Seal seal = Seal::checksum) noexcept;
 
 /// A checked frame. Construction verifies length, checksum and every segment header.
 ///
@@ -47,7 +52,8 @@ Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out
 /// The bytes must outlive the reader. Not for concurrent use; copies are cheap.
 class FrameReader {
  public:
-  explicit FrameReader(std::span<const std::byte> bytes) noexcept;
+  /// `least`: what the frame must carry at least.
+  explicit FrameReader(std::span<const std::byte> bytes, Seal least = Seal::checksum) noexcept;
 
   Status status() const noexcept { return status_; }
   std::size_t segment_count() const noexcept { return segment_count_; }

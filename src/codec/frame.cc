@@ -13,7 +13,7 @@ namespace {
 struct FrameHeader {
   std::uint32_t magic;
   std::uint16_t version;
-  std::uint16_t reserved;
+  std::uint16_t flags;
   std::uint64_t length;  // of the whole frame, checksum included
   std::uint32_t segment_count;
   std::uint32_t
@@ -32,6 +32,7 @@ static_assert(sizeof(SegmentHeader) == 32);
 
 constexpr std::uint32_t kMagic = 0x57445247;  // "GRDW"
 constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kUnsealed = 1;  // flag: the checksum is 0 and means nothing
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kAlignment = 8;  // of segments in the frame
 
@@ -62,7 +63,7 @@ bool padding_is_zero(const std::byte* at, std::size_t payload_bytes) noexcept {
 }
 
 /// Length and checksum; on success the frame's own bytes are left in `bytes`.
-Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header) noexcept {
+Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header, Seal least) noexcept {
   if (bytes.size() < sizeof(FrameHeader)) return Status::truncated;
   header = load<FrameHeader>(bytes.data());
   if (header.magic != kMagic || header.check != header_check(header)) return Status::corrupt;
@@ -71,22 +72,25 @@ Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header) no
   bytes = bytes.first(header.length);
   const std::size_t end = bytes.size() - kChecksumBytes;
   const auto body = bytes.first(end).subspan(sizeof(FrameHeader));
-  if (checksum(body) != load<std::uint64_t>(bytes.data() + end)) return Status::corrupt;
+  const bool sealed = (header.flags & kUnsealed) == 0;
+  if (!sealed && least == Seal::checksum) return Status::corrupt;
+  const std::uint64_t expected = sealed ? checksum(body) : 0;
+  if (expected != load<std::uint64_t>(bytes.data() + end)) return Status::corrupt;
   if (header.version != kVersion) return Status::unsupported_version;
-  return header.reserved == 0 ? Status::ok : Status::corrupt;
+  return (header.flags & ~kUnsealed) == 0 ? Status::ok : Status::corrupt;
 }
 
 /// Elements that are encoded, and then hashed while they are still in the cache.
 constexpr std::size_t kPiece = 16384;
 
-/// Writes a segment with its padding, and hashes it.
+/// Writes a segment with its padding, and hashes it if there is something to hash it with.
 Encoded encode_segment(const Segment& segment, std::span<std::byte> out,
-                       RunningChecksum& body) noexcept {
+                       RunningChecksum* body) noexcept {
   const CodecKind& kind = CodecAccess::kind(segment.codec);
   const ConstTensorView x = segment.values;
   std::span<std::byte> room = out.subspan(sizeof(SegmentHeader));
   EncodeOptions options = segment.options;
-  std::size_t first = kind.elementwise ? std::min(kPiece, x.count) : x.count;
+  std::size_t first = kind.elementwise && body != nullptr ? std::min(kPiece, x.count) : x.count;
   Encoded encoded = segment.codec.encode(x.slice(0, first), options, room);
   if (encoded.status != Status::ok) return encoded;
   const std::size_t payload_bytes =
@@ -96,20 +100,20 @@ Encoded encode_segment(const Segment& segment, std::span<std::byte> out,
                                   .params = CodecAccess::params(segment.codec),
                                   .count = x.count,
                                   .payload_bytes = payload_bytes});
-  body.take(out.first(sizeof(SegmentHeader) + encoded.bytes));
+  if (body != nullptr) body->take(out.first(sizeof(SegmentHeader) + encoded.bytes));
   while (first < x.count) {
     room = room.subspan(encoded.bytes);
     options.first_element = segment.options.first_element + first;
     const std::size_t piece = std::min(kPiece, x.count - first);
     encoded = segment.codec.encode(x.slice(first, piece), options, room);
     if (encoded.status != Status::ok) return encoded;
-    body.take(room.first(encoded.bytes));
+    if (body != nullptr) body->take(room.first(encoded.bytes));
     first += piece;
   }
   const std::size_t padding = round_up(payload_bytes, kAlignment) - payload_bytes;
   const auto pad = out.subspan(sizeof(SegmentHeader) + payload_bytes, padding);
   std::fill(pad.begin(), pad.end(), std::byte{0});
-  body.take(pad);
+  if (body != nullptr) body->take(pad);
   return {Status::ok, sizeof(SegmentHeader) + payload_bytes + padding};
 }
 
@@ -143,10 +147,12 @@ std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept {
   return sizeof(FrameHeader) + kChecksumBytes + max_segment_bytes(codec, count);
 }
 
-Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out) noexcept {
+Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out,
+                     Seal seal) noexcept {
   if (out.size() < max_frame_bytes(segments)) return {Status::buffer_too_small, 0};
   std::size_t offset = sizeof(FrameHeader);
-  RunningChecksum body;
+  RunningChecksum checksum;
+  RunningChecksum* const body = seal == Seal::checksum ? &checksum : nullptr;
   for (const Segment& segment : segments) {
     const Encoded encoded = encode_segment(segment, out.subspan(offset), body);
     if (encoded.status != Status::ok) return {encoded.status, 0};
@@ -154,19 +160,19 @@ Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out
   }
   FrameHeader header{.magic = kMagic,
                      .version = kVersion,
-                     .reserved = 0,
+                     .flags = seal == Seal::checksum ? std::uint16_t{0} : kUnsealed,
                      .length = offset + kChecksumBytes,
                      .segment_count = static_cast<std::uint32_t>(segments.size()),
                      .check = 0};
   header.check = header_check(header);
   store(out.data(), header);
-  store(out.data() + offset, body.value());
+  store(out.data() + offset, body != nullptr ? body->value() : std::uint64_t{0});
   return {Status::ok, offset + kChecksumBytes};
 }
 
-FrameReader::FrameReader(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {
+FrameReader::FrameReader(std::span<const std::byte> bytes, Seal least) noexcept : bytes_(bytes) {
   FrameHeader header;
-  status_ = check_envelope(bytes_, header);
+  status_ = check_envelope(bytes_, header, least);
   if (status_ == Status::ok) status_ = check_segments(bytes_, header.segment_count);
   if (status_ == Status::ok) segment_count_ = header.segment_count;
   at_offset_ = sizeof(FrameHeader);

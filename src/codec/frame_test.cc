@@ -206,6 +206,31 @@ TEST(DamagedFrame, random_bytes_are_refused) {
   }
 }
 
+TEST(UnsealedFrame, only_readers_that_ask_for_it_decode_it) {
+  const std::vector<float> x{1, 2, 3};
+  const Segment segment{Codec::parse("none"), {x.data(), x.size()}, {}};
+  std::vector<std::byte> bytes(max_frame_bytes({&segment, 1}));
+  const Encoded encoded = encode_frame({&segment, 1}, bytes, Seal::none);
+  ASSERT_EQ(encoded.status, Status::ok);
+  bytes.resize(encoded.bytes);
+  EXPECT_EQ(FrameReader(bytes).status(), Status::corrupt);
+  FrameReader frame(bytes, Seal::none);
+  ASSERT_EQ(frame.status(), Status::ok);
+  std::vector<float> y(3);
+  EXPECT_EQ(frame.decode(0, {y.data(), y.size()}), Status::ok);
+  EXPECT_EQ(y, x);
+}
+
+TEST(UnsealedFrame, a_sealed_one_is_as_good_and_checked_all_the_same) {
+  const std::vector<float> x{1, 2, 3};
+  const Segment segment{Codec::parse("none"), {x.data(), x.size()}, {}};
+  std::vector<std::byte> bytes(max_frame_bytes({&segment, 1}));
+  bytes.resize(encode_frame({&segment, 1}, bytes).bytes);
+  EXPECT_EQ(FrameReader(bytes, Seal::none).status(), Status::ok);
+  bytes[60] ^= std::byte{1};
+  EXPECT_EQ(FrameReader(bytes, Seal::none).status(), Status::corrupt);
+}
+
 // ---------------------------------------------------------------------------------------------
 // Hostile frames: the checksums are right, what they cover is not
 

@@ -51,6 +51,10 @@ MemoryTransport::~MemoryTransport() {
 void MemoryTransport::send(std::uint32_t rank, Tag tag, std::span<const std::byte> bytes,
                            std::uint64_t ticket) noexcept {
   Peer& peer = peers_[rank];
+  if (peer.dead) {
+    orphans_.push_back(ticket);
+    return;
+  }
   const std::uint64_t offset =
       bytes.empty() ? 0 : static_cast<std::uint64_t>(bytes.data() - own_.messages().data());
   const Waiting message{tag, offset, bytes.size(), ticket};
@@ -73,6 +77,7 @@ bool MemoryTransport::post(Peer& peer, std::uint32_t rank, const Waiting& messag
 
 void MemoryTransport::release(const Arrival& arrival) noexcept {
   Peer& peer = peers_[arrival.peer];
+  if (peer.dead) return;
   peer.outbox.ring(me_).entries[arrival.handle].state.store(OutboxEntry::released,
                                                             std::memory_order_release);
   wake(peer);
@@ -84,14 +89,15 @@ bool MemoryTransport::progress(Inbox& inbox) noexcept {
     own_.header().asleep.store(0, std::memory_order_relaxed);
     look_at_sockets();
   }
-  if (failed_) return false;
-  bool did = false;
-  for (std::uint32_t rank = 0; rank < peers_.size() && !failed_; ++rank) {
+  bool did = !orphans_.empty();
+  for (const std::uint64_t ticket : orphans_) inbox.sent(ticket);
+  orphans_.clear();
+  for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
-    if (!peer.link.memory) continue;
+    if (!connected(rank)) continue;
     did |= reclaim(peer, rank, inbox);
     did |= take(peer, rank, inbox);
-    if (!failed_) did |= report_fault(peer, rank, inbox);
+    if (!peer.dead) did |= report_fault(peer, rank, inbox);
   }
   return did;
 }
@@ -122,14 +128,14 @@ bool MemoryTransport::take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcep
   peer.refused = false;
   OutboxRing& ring = peer.outbox.ring(me_);
   const std::span<std::byte> messages = peer.outbox.messages();
-  while (!failed_) {
+  while (true) {
     const std::uint32_t index = peer.next_in % OutboxRing::kEntries;
     OutboxEntry& entry = ring.entries[index];
     if (entry.state.load(std::memory_order_acquire) != OutboxEntry::posted) break;
     const std::uint64_t offset = entry.offset;
     const std::uint64_t bytes = entry.bytes;
     if (offset > messages.size() || bytes > messages.size() - offset) {
-      fail(inbox, {Fault::garbage, rank, rank, "a message outside of its memory"});
+      fail(peer, rank, inbox, {Fault::garbage, rank, rank, "a message outside of its memory"});
       return true;
     }
     if (!inbox.wants(rank, entry.tag)) {
@@ -150,17 +156,28 @@ bool MemoryTransport::report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox)
   const std::uint32_t aborted = header.aborted.load(std::memory_order_acquire);
   if (aborted != 0) {
     const std::uint32_t culprit = std::min<std::uint32_t>(aborted - 1, peers_.size() - 1);
-    fail(inbox, {Fault::refused, rank, culprit, peer.outbox.abort_reason()});
+    fail(peer, rank, inbox, {Fault::refused, rank, culprit, peer.outbox.abort_reason()});
     return true;
   }
   if (!peer.gone && header.gone.load(std::memory_order_acquire) == 0) return false;
   if (peer.refused) return false;
-  fail(inbox, {Fault::lost, rank, rank, "its process ended or closed the connection"});
+  fail(peer, rank, inbox,
+       {Fault::lost, rank, rank, "its process ended or it closed the connection"});
   return true;
 }
 
-void MemoryTransport::fail(Inbox& inbox, Failure failure) noexcept {
-  failed_ = true;
+void MemoryTransport::fail(Peer& peer, std::uint32_t rank, Inbox& inbox,
+                           const Failure& failure) noexcept {
+  peer.dead = true;
+  const OutboxRing& ring = own_.ring(rank);
+  for (std::uint32_t i = peer.oldest_out; i != peer.next_out; ++i) {
+    const std::uint32_t index = i % OutboxRing::kEntries;
+    const bool sent =
+        ring.entries[index].state.load(std::memory_order_relaxed) == OutboxEntry::free;
+    if (!sent) inbox.sent(peer.tickets[index]);
+  }
+  for (const Waiting& message : peer.waiting) inbox.sent(message.ticket);
+  peer.waiting.clear();
   inbox.failed(failure);
 }
 
@@ -183,13 +200,14 @@ void MemoryTransport::look_at_sockets() noexcept {
 bool MemoryTransport::arm() noexcept {
   armed_ = true;
   own_.header().asleep.store(1, std::memory_order_seq_cst);
-  return failed_ || !anything_to_do();
+  return !anything_to_do();
 }
 
 bool MemoryTransport::anything_to_do() const noexcept {
+  if (!orphans_.empty()) return true;
   for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_[rank];
-    if (!peer.link.memory) continue;
+    if (!connected(rank)) continue;
     const OutboxHeader& header = peer.outbox.header();
     if (header.aborted.load(std::memory_order_seq_cst) != 0) return true;
     for (std::uint32_t i = peer.oldest_out; i != peer.next_out; ++i) {

@@ -57,6 +57,7 @@ class MemoryTransport final : public Transport {
     std::uint64_t tickets[OutboxRing::kEntries];
     std::deque<Waiting> waiting;  // for a free entry
     bool gone = false;
+    bool dead = false;     // reported
     bool refused = false;  // the inbox did not want its next message
   };
 
@@ -67,7 +68,10 @@ class MemoryTransport final : public Transport {
   void look_at_sockets() noexcept;
   bool anything_to_do() const noexcept;
   void wake(const Peer& peer) const noexcept;
-  void fail(Inbox& inbox, Failure failure) noexcept;
+  void fail(Peer& peer, std::uint32_t rank, Inbox& inbox, const Failure& failure) noexcept;
+  bool connected(std::uint32_t rank) const noexcept {
+    return peers_[rank].link.memory != nullptr && !peers_[rank].dead;
+  }
 
   std::string name_;
   std::uint32_t me_;
@@ -76,8 +80,8 @@ class MemoryTransport final : public Transport {
   std::shared_ptr<FileDescriptor> wake_;
   FileDescriptor poll_;  // epoll: our event and the peers' sockets
   std::vector<Peer> peers_;
+  std::vector<std::uint64_t> orphans_;  // tickets of messages to the dead
   bool armed_ = false;
-  bool failed_ = false;
 };
 
 }  // namespace gradwire

@@ -44,23 +44,28 @@ class TcpTransport final : public Transport {
 
   void send(std::uint32_t peer, Tag tag, std::span<const std::byte> bytes,
             std::uint64_t ticket) noexcept override {
-    connections_[peer]->enqueue(WireHeader::message, tag, bytes, ticket);
     eager_ = true;
+    if (connections_[peer]) {
+      connections_[peer]->enqueue(WireHeader::message, tag, bytes, ticket);
+    } else {
+      orphans_.push_back(ticket);
+    }
   }
 
   void release(const Arrival& arrival) noexcept override { buffers_.release(arrival.handle); }
 
   bool progress(Inbox& inbox) noexcept override {
-    if (failed_) return false;
-    bool did = false;
+    bool did = !orphans_.empty();
     eager_ = false;
+    for (const std::uint64_t ticket : orphans_) inbox.sent(ticket);
+    orphans_.clear();
     epoll_event events[64];
     const int count = epoll_wait(poll_.get(), events, 64, 0);
-    for (int i = 0; i < count && !failed_; ++i) {
+    for (int i = 0; i < count; ++i) {
       const std::uint32_t peer = events[i].data.u32;
-      if ((events[i].events & ~EPOLLOUT) != 0) did |= read(peer, inbox);
+      if ((events[i].events & ~EPOLLOUT) != 0 && connections_[peer]) did |= read(peer, inbox);
     }
-    for (std::uint32_t peer = 0; peer < connections_.size() && !failed_; ++peer) {
+    for (std::uint32_t peer = 0; peer < connections_.size(); ++peer) {
       if (connections_[peer]) did |= serve(peer, inbox);
     }
     return did;
@@ -93,18 +98,18 @@ class TcpTransport final : public Transport {
     bool did = false;
     if (connection.wants_to_write()) did |= connection.write(inbox);
     if (connection.paused() || connection.has_buffered()) did |= read(peer, inbox);
-    watch(peer);
+    if (connections_[peer]) watch(peer);
     return did;
   }
 
   bool read(std::uint32_t peer, Inbox& inbox) noexcept {
     const bool did = connections_[peer]->read(inbox);
-    if (const Failure* failure = connections_[peer]->failure()) {
-      failed_ = true;
-      inbox.failed(*failure);
-      return true;
-    }
-    return did;
+    if (connections_[peer]->failure() == nullptr) return did;
+    const Failure failure = *connections_[peer]->failure();
+    connections_[peer]->drop_outgoing(inbox);
+    connections_[peer].reset();
+    inbox.failed(failure);
+    return true;
   }
 
   /// Asks the system for the events that this connection can use now.
@@ -122,8 +127,8 @@ class TcpTransport final : public Transport {
   std::vector<std::unique_ptr<TcpConnection>> connections_;
   std::vector<std::uint32_t> watched_;  // events, by rank
   FileDescriptor poll_;
-  bool eager_ = false;  // something was queued since the last progress
-  bool failed_ = false;
+  std::vector<std::uint64_t> orphans_;  // tickets of messages to peers that are lost
+  bool eager_ = false;                  // something was queued since the last progress
   bool aborted_ = false;
 };
 

@@ -76,6 +76,13 @@ bool TcpConnection::write(Inbox& inbox) noexcept {
   return did;
 }
 
+void TcpConnection::drop_outgoing(Inbox& inbox) noexcept {
+  for (const Outgoing& out : outgoing_) {
+    if (out.header.kind == WireHeader::message) inbox.sent(out.ticket);
+  }
+  outgoing_.clear();
+}
+
 bool TcpConnection::read(Inbox& inbox) noexcept {
   bool did = false;
   if (paused_) {

@@ -47,6 +47,8 @@ class TcpConnection {
   /// Both return whether anything moved. A fault is left in `failure`.
   bool write(Inbox& inbox) noexcept;
   bool read(Inbox& inbox) noexcept;
+  /// Counts what is left to send as sent: nobody reads it any more.
+  void drop_outgoing(Inbox& inbox) noexcept;
 
   int descriptor() const noexcept { return stream_->descriptor(); }
   bool wants_to_write() const noexcept { return !outgoing_.empty(); }

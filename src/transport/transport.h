@@ -8,8 +8,9 @@
 // Threads: one thread, the engine's progress thread, makes all calls after construction, except
 // `abort`, which any thread may call. Nothing here blocks; `progress` does what can be done now.
 //
-// Failure: the first fault of a peer is reported once by `Inbox::failed`, with the peer's rank.
-// After that the transport takes only destruction: no more messages arrive from anybody.
+// Failure: a peer's fault is reported once by `Inbox::failed`, after all that it sent before.
+// Nothing arrives from it any more, and what was being sent to it counts as sent. Other peers are
+// not affected: a rank that is done may leave while others still talk.
 #pragma once
 
 #include <cstddef>

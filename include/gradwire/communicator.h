@@ -1,0 +1,125 @@
+// Ranks that compute together.
+//
+//   gradwire::ConnectOptions options{.rank = rank, .size = size, .store = "file:/shared/job42"};
+//   auto ranks = gradwire::Communicator::connect(options);
+//   gradwire::Tensor gradient{"layer1.weight", view, gradwire::Codec::parse("grid:step=0.5")};
+//   gradwire::Work work = ranks->all_reduce({&gradient, 1}, {.seed = 7, .step = step});
+//   ...                                     // compute something else
+//   work.wait();                            // the view holds the sum; throws when a rank failed
+//
+// Every rank makes the same calls in the same order, with tensors of the same sizes and dtypes.
+// Results are equal on all ranks to the bit, whatever the codec, and do not depend on timing.
+//
+// Threads: any thread may call, but the order of calls must be the same on all ranks. One thread
+// per communicator does the work.
+//
+// Failure: every operation ends within its timeout. A rank that died, left, stopped or sent garbage
+// is named in the error on every other rank. After an error the communicator takes only
+// destruction; a new one may be made in the same process.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/codec.h"
+#include "gradwire/error.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+struct ConnectOptions {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  /// Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all) or
+  /// "tcp:HOST:PORT" (rank 0 listens there).
+  std::string store{};
+  /// "auto" (shared memory inside a host, tcp between hosts), "shm" or "tcp".
+  std::string transport = "auto";
+  /// "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce.
+  std::string algorithm = "auto";
+  /// Network interface for tcp, by name or address; empty: all that are up.
+  std::string interface {};
+  std::uint16_t port = 0;  ///< to listen on for tcp; 0: any free one
+  /// For connecting, and for each operation unless it says otherwise.
+  std::chrono::milliseconds timeout{60'000};
+  /// Threads that encode and decode beside the one that moves bytes; 0: that one does both.
+  std::uint32_t codec_threads = 0;
+  /// Pieces of a tensor that are under way at once.
+  std::uint32_t lanes = 4;
+  /// Numbers per piece; 0: chosen by the number of ranks.
+  std::size_t piece_elements = 0;
+};
+
+/// One tensor of an operation.
+struct Tensor {
+  std::string name{};  ///< tells random streams and residuals apart; the same on all ranks
+  TensorView view{};
+  Codec codec = Codec::parse("none");
+};
+
+struct OperationOptions {
+  std::uint64_t seed = 0;  ///< of stochastic rounding
+  std::uint64_t step = 0;
+  std::string algorithm{};               ///< instead of the communicator's
+  std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
+};
+
+/// What an operation cost this rank.
+struct Statistics {
+  std::uint64_t sent_bytes = 0;  ///< on the wire or in shared memory, headers included
+  std::uint64_t sent_messages = 0;
+  double seconds = 0;  ///< from the call to the end
+};
+
+namespace engine {
+struct WorkState;
+}
+
+/// An operation under way. Copies mean the same operation. The tensors must live until it is done,
+/// also when nobody waits.
+class Work {
+ public:
+  explicit Work(std::shared_ptr<engine::WorkState> state) : state_(std::move(state)) {}
+  /// Returns when the operation is done; throws its `Error`.
+  void wait();
+  bool done() const noexcept;
+  Statistics statistics() const;  ///< once done
+
+ private:
+  std::shared_ptr<engine::WorkState> state_;
+};
+
+class Communicator {
+ public:
+  /// Throws `Error(timeout)` that names who did not come.
+  static std::unique_ptr<Communicator> connect(const ConnectOptions& options);
+  /// All ranks as threads of this process, for tests and simulations. `options.rank`, `size`,
+  /// `store` and `transport` are ignored.
+  static std::vector<std::unique_ptr<Communicator>> in_process(std::uint32_t size,
+                                                               const ConnectOptions& options = {});
+  /// Operations that are not done fail.
+  virtual ~Communicator() = default;
+
+  virtual std::uint32_t rank() const noexcept = 0;
+  virtual std::uint32_t size() const noexcept = 0;
+
+  /// The sum of every tensor over all ranks, in place. Several tensors travel in one message.
+  virtual Work all_reduce(std::span<const Tensor> tensors,
+                          const OperationOptions& options = {}) = 0;
+  /// `tensor` has size() equal parts; this rank's becomes their sum, the others are left
+  /// unspecified.
+  virtual Work reduce_scatter(const Tensor& tensor, const OperationOptions& options = {}) = 0;
+  /// `tensor` has size() equal parts; this rank's is sent to all.
+  virtual Work all_gather(const Tensor& tensor, const OperationOptions& options = {}) = 0;
+  virtual Work broadcast(std::span<const Tensor> tensors, std::uint32_t root,
+                         const OperationOptions& options = {}) = 0;
+  /// Done when every rank has called it.
+  virtual Work barrier(const OperationOptions& options = {}) = 0;
+};
+
+}  // namespace gradwire

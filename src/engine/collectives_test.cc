@@ -1,0 +1,341 @@
+// Every algorithm, size, count, codec and number of lanes: sums, bounds, and equal bits on all
+// ranks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "collective/schedule.h"
+#include "gradwire/communicator.h"
+
+namespace gradwire {
+namespace {
+
+using Numbers = std::vector<float>;
+
+/// Runs `body(communicator)` for every rank, each in a thread.
+template <class Body>
+void on_all_ranks(std::vector<std::unique_ptr<Communicator>>& ranks, Body body) {
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) threads.emplace_back([&] { body(*rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// Small integers: their sums are exact in fp32.
+Numbers integers(std::size_t count, std::uint32_t rank) {
+  Numbers x(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    x[i] = static_cast<float>(static_cast<int>((i * 7 + rank * 13) % 31) - 15);
+  }
+  return x;
+}
+
+Numbers sum_of_all(std::size_t count, std::uint32_t ranks) {
+  Numbers sum(count);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const Numbers x = integers(count, rank);
+    for (std::size_t i = 0; i < count; ++i) sum[i] += x[i];
+  }
+  return sum;
+}
+
+std::vector<Numbers> all_reduce(std::vector<std::unique_ptr<Communicator>>& ranks,
+                                std::vector<Numbers> inputs, const std::string& codec,
+                                const std::string& algorithm) {
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers& x = inputs[me.rank()];
+    const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse(codec)};
+    me.all_reduce({&tensor, 1}, {.seed = 3, .algorithm = algorithm}).wait();
+  });
+  return inputs;
+}
+
+bool same_bits(const Numbers& a, const Numbers& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
+
+std::vector<std::string> usable_algorithms(std::uint32_t ranks) {
+  std::vector<std::string> names;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->refusal(Collective::all_reduce, {ranks, ranks, 0}).empty()) {
+      names.emplace_back(algorithm->name);
+    }
+  }
+  return names;
+}
+
+TEST(AllReduce, exact_sums_for_all_sizes_counts_lanes_and_algorithms) {
+  for (std::uint32_t size = 1; size <= 17; size += size < 5 ? 1 : 4) {
+    for (const std::uint32_t lanes : {1u, 2u, 3u, 4u}) {
+      auto ranks = Communicator::in_process(size, {.lanes = lanes, .piece_elements = 1024});
+      for (const std::string& algorithm : usable_algorithms(size)) {
+        for (const std::size_t count : {0, 1, 127, 128, 129, 1009, 4096, 10'007}) {
+          std::vector<Numbers> inputs;
+          for (std::uint32_t rank = 0; rank < size; ++rank) inputs.push_back(integers(count, rank));
+          const auto results = all_reduce(ranks, inputs, "none", algorithm);
+          for (const Numbers& result : results) {
+            ASSERT_EQ(result, sum_of_all(count, size))
+                << algorithm << ", " << size << " ranks, " << lanes << " lanes, " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Codecs, and the largest share of a Gaussian's energy that one encoding may lose.
+struct Lossy {
+  const char* codec;
+  double error;
+};
+constexpr Lossy kLossy[] = {{"fp16", 1e-6},
+                            {"bf16", 1e-5},
+                            {"uniform:bits=8", 3e-4},
+                            {"uniform:bits=4,bucket=100", 0.03},
+                            {"exponential:bits=8", 0.1},
+                            {"sign", 0.7},
+                            {"grid:step=0.1", 0.003},
+                            {"grid:step=0.1,rounding=dither", 0.0015}};
+
+TEST(AllReduce, lossy_codecs_give_equal_bits_on_all_ranks_within_their_error) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  for (const std::uint32_t size : {2u, 3u, 5u, 8u}) {
+    auto ranks = Communicator::in_process(size, {.piece_elements = 2048});
+    for (const std::string& algorithm : usable_algorithms(size)) {
+      for (const auto& [codec, error_of_one] : kLossy) {
+        std::vector<Numbers> inputs(size, Numbers(5003));
+        std::vector<double> sum(5003);
+        for (Numbers& input : inputs) {
+          for (std::size_t i = 0; i < input.size(); ++i) sum[i] += input[i] = normal(random);
+        }
+        const auto results = all_reduce(ranks, inputs, codec, algorithm);
+        double error = 0;
+        double energy = 0;
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+          error += (results[0][i] - sum[i]) * (results[0][i] - sum[i]);
+          energy += sum[i] * sum[i];
+        }
+        // A ring encodes a growing sum in every hop, the others each number twice.
+        const double limit = error_of_one * (1.5 + size / 2.0);
+        EXPECT_LT(error / energy, limit) << codec << ", " << algorithm << ", " << size << " ranks";
+        EXPECT_GT(error, 0) << codec;
+        for (const Numbers& result : results) {
+          ASSERT_TRUE(same_bits(result, results[0])) << codec << ", " << algorithm << ", " << size;
+        }
+      }
+    }
+  }
+}
+
+TEST(AllReduce, several_tensors_of_all_dtypes_and_codecs_travel_together) {
+  auto ranks = Communicator::in_process(3, {.piece_elements = 512});
+  std::vector<std::vector<Numbers>> floats(3);
+  std::vector<std::vector<std::uint16_t>> halves(3);
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    floats[rank] = {integers(1, rank), integers(1000, rank), integers(0, rank), integers(77, rank)};
+    halves[rank].assign(300, 0x3f80);  // bf16 one
+  }
+  on_all_ranks(ranks, [&](Communicator& me) {
+    std::vector<Tensor> tensors;
+    const char* codecs[] = {"none", "uniform:bits=8", "grid", "none"};
+    for (int i = 0; i < 4; ++i) {
+      Numbers& x = floats[me.rank()][i];
+      tensors.push_back({std::to_string(i), {x.data(), x.size()}, Codec::parse(codecs[i])});
+    }
+    auto& half = halves[me.rank()];
+    tensors.push_back({"half", {half.data(), half.size(), Dtype::bf16}, Codec::parse("none")});
+    me.all_reduce(tensors).wait();
+  });
+  EXPECT_EQ(floats[0][0], sum_of_all(1, 3));
+  EXPECT_EQ(floats[0][3], sum_of_all(77, 3));
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(floats[rank], floats[0]);
+    EXPECT_EQ(halves[rank], std::vector<std::uint16_t>(300, 0x4040));  // three
+  }
+}
+
+TEST(AllReduce, many_operations_are_under_way_at_once) {
+  auto ranks = Communicator::in_process(4, {.piece_elements = 1024});
+  constexpr int kOperations = 100;
+  std::vector<std::vector<Numbers>> x(4);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    for (int i = 0; i < kOperations; ++i) x[rank].push_back(integers(i * 37, rank));
+  }
+  on_all_ranks(ranks, [&](Communicator& me) {
+    std::vector<Work> works;
+    for (int i = 0; i < kOperations; ++i) {
+      Numbers& own = x[me.rank()][i];
+      const Tensor tensor{"x", {own.data(), own.size()}};
+      works.push_back(me.all_reduce({&tensor, 1}));
+    }
+    for (Work& work : works) work.wait();
+  });
+  for (std::uint32_t rank = 0; rank < 4; ++rank) {
+    for (int i = 0; i < kOperations; ++i) ASSERT_EQ(x[rank][i], sum_of_all(i * 37, 4)) << i;
+  }
+}
+
+TEST(AllReduce, sixty_four_ranks) {
+  auto ranks = Communicator::in_process(64);
+  std::vector<Numbers> inputs;
+  for (std::uint32_t rank = 0; rank < 64; ++rank) inputs.push_back(integers(100'003, rank));
+  for (const Numbers& result : all_reduce(ranks, inputs, "none", "sra")) {
+    ASSERT_EQ(result, sum_of_all(100'003, 64));
+  }
+}
+
+TEST(AllReduce, the_same_seed_gives_the_same_bits_and_another_one_others) {
+  std::vector<Numbers> inputs;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    inputs.push_back(integers(3000, rank));
+    for (float& value : inputs.back()) value *= 0.37f;
+  }
+  const auto run = [&](std::uint64_t seed, std::uint32_t lanes) {
+    auto ranks = Communicator::in_process(3, {.lanes = lanes, .piece_elements = 1024});
+    auto x = inputs;
+    on_all_ranks(ranks, [&](Communicator& me) {
+      Numbers& own = x[me.rank()];
+      const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse("uniform:bits=4")};
+      me.all_reduce({&tensor, 1}, {.seed = seed, .algorithm = "sra"}).wait();
+    });
+    return x[0];
+  };
+  EXPECT_EQ(run(1, 1), run(1, 4));
+  EXPECT_NE(run(1, 1), run(2, 1));
+}
+
+// ---------------------------------------------------------------------------------------------
+
+TEST(ReduceScatter, every_rank_gets_its_part_of_the_sum) {
+  for (const std::uint32_t size : {1u, 2u, 3u, 7u}) {
+    auto ranks = Communicator::in_process(size, {.piece_elements = 1024});
+    for (const std::size_t part : {0, 1, 127, 1000, 4097}) {
+      std::vector<Numbers> x;
+      for (std::uint32_t rank = 0; rank < size; ++rank) x.push_back(integers(part * size, rank));
+      on_all_ranks(ranks, [&](Communicator& me) {
+        Numbers& own = x[me.rank()];
+        me.reduce_scatter({"x", {own.data(), own.size()}}).wait();
+      });
+      const Numbers sum = sum_of_all(part * size, size);
+      for (std::uint32_t rank = 0; rank < size; ++rank) {
+        for (std::size_t i = rank * part; i < (rank + 1) * part; ++i) {
+          ASSERT_EQ(x[rank][i], sum[i]) << size << " ranks, part " << part;
+        }
+      }
+    }
+  }
+}
+
+TEST(AllGather, every_part_reaches_every_rank) {
+  for (const std::uint32_t size : {1u, 2u, 3u, 7u}) {
+    auto ranks = Communicator::in_process(size, {.piece_elements = 1024});
+    for (const std::size_t part : {0, 1, 127, 1000, 4097}) {
+      std::vector<Numbers> x;
+      for (std::uint32_t rank = 0; rank < size; ++rank) x.push_back(integers(part * size, rank));
+      Numbers expected(part * size);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = x[i / part][i];
+      on_all_ranks(ranks, [&](Communicator& me) {
+        Numbers& own = x[me.rank()];
+        me.all_gather({"x", {own.data(), own.size()}}).wait();
+      });
+      for (const Numbers& result : x) ASSERT_EQ(result, expected);
+    }
+  }
+}
+
+TEST(Broadcast, everybody_ends_with_what_the_root_decodes) {
+  for (const std::uint32_t size : {1u, 2u, 5u, 8u}) {
+    auto ranks = Communicator::in_process(size, {.piece_elements = 1024});
+    for (const std::uint32_t root : {0u, size - 1}) {
+      for (const char* codec : {"none", "grid"}) {
+        std::vector<Numbers> x;
+        for (std::uint32_t rank = 0; rank < size; ++rank) x.push_back(integers(5000, rank));
+        const Numbers before = x[root];
+        on_all_ranks(ranks, [&](Communicator& me) {
+          Numbers& own = x[me.rank()];
+          const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse(codec)};
+          me.broadcast({&tensor, 1}, root).wait();
+        });
+        if (std::string(codec) == "none") {
+          EXPECT_EQ(x[root], before);
+        }
+        for (const Numbers& result : x) ASSERT_TRUE(same_bits(result, x[root]));
+      }
+    }
+  }
+}
+
+TEST(Barrier, nobody_leaves_before_all_have_come) {
+  auto ranks = Communicator::in_process(6);
+  std::atomic<int> come{0};
+  on_all_ranks(ranks, [&](Communicator& me) {
+    for (int round = 1; round <= 50; ++round) {
+      ++come;
+      me.barrier().wait();
+      EXPECT_GE(come.load(), 6 * round);
+      me.barrier().wait();
+    }
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+
+TEST(Faults, a_rank_that_never_calls_is_named_on_all_others) {
+  auto ranks = Communicator::in_process(4, {.timeout = std::chrono::milliseconds(200)});
+  on_all_ranks(ranks, [&](Communicator& me) {
+    if (me.rank() == 2) return;
+    Numbers x(100);
+    const Tensor tensor{"x", {x.data(), x.size()}};
+    try {
+      me.all_reduce({&tensor, 1}).wait();
+      ADD_FAILURE() << "rank " << me.rank() << " got a result";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 2"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Faults, a_rank_that_leaves_is_named_on_all_others) {
+  auto ranks = Communicator::in_process(4);
+  ranks[1].reset();
+  ranks.erase(ranks.begin() + 1);
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers x(100'000);
+    const Tensor tensor{"x", {x.data(), x.size()}};
+    for (int i = 0; i < 2; ++i) {
+      try {
+        me.all_reduce({&tensor, 1}).wait();
+        ADD_FAILURE();
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos) << error.what();
+      }
+    }
+  });
+}
+
+TEST(Faults, unlike_counts_are_an_error_that_says_so) {
+  auto ranks = Communicator::in_process(2);
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers x(1000 + me.rank());
+    const Tensor tensor{"x", {x.data(), x.size()}};
+    try {
+      me.all_reduce({&tensor, 1}).wait();
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("same"), std::string::npos) << error.what();
+    }
+  });
+}
+
+TEST(Faults, an_unknown_algorithm_is_refused_at_once) {
+  auto ranks = Communicator::in_process(2);
+  Numbers x(10);
+  const Tensor tensor{"x", {x.data(), x.size()}};
+  EXPECT_THROW(ranks[0]->all_reduce({&tensor, 1}, {.algorithm = "snake"}), Error);
+}
+
+}  // namespace
+}  // namespace gradwire

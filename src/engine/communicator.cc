@@ -1,0 +1,260 @@
+#include "gradwire/communicator.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <thread>
+
+#include "base/checksum.h"
+#include "collective/schedule.h"
+#include "engine/engine.h"
+#include "transport/inproc.h"
+#include "transport/rendezvous.h"
+
+namespace gradwire {
+namespace {
+
+using engine::Cut;
+using engine::Engine;
+using engine::EngineOptions;
+using engine::Item;
+using engine::Layout;
+using engine::Operation;
+using engine::WorkState;
+
+constexpr std::size_t kMessageMemory = std::size_t{64}
+                                       << 20;  // of a rank; only what is used counts
+constexpr std::size_t kSmallBytes = 32768;     // up to here one hop is worth sending everything
+
+std::uint64_t name_hash(const std::string& name) {
+  return checksum(std::as_bytes(std::span(name.data(), name.size())));
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
+
+class Ranked final : public Communicator {
+ public:
+  Ranked(std::unique_ptr<Transport> transport, const EngineOptions& engine,
+         const ConnectOptions& options)
+      : options_(options),
+        ranks_{.count = engine.size, .per_host = engine.per_host},
+        me_(engine.rank),
+        engine_(std::move(transport), engine) {}
+
+  std::uint32_t rank() const noexcept override { return me_; }
+  std::uint32_t size() const noexcept override { return ranks_.count; }
+
+  Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
+    auto operation = make(Collective::all_reduce, options, 0, bytes_of(tensors));
+    add_items(*operation, tensors);
+    return start(std::move(operation));
+  }
+
+  Work reduce_scatter(const Tensor& tensor, const OperationOptions& options) override {
+    return start_regions(Collective::reduce_scatter, tensor, options);
+  }
+  Work all_gather(const Tensor& tensor, const OperationOptions& options) override {
+    return start_regions(Collective::all_gather, tensor, options);
+  }
+
+  Work broadcast(std::span<const Tensor> tensors, std::uint32_t root,
+                 const OperationOptions& options) override {
+    if (root >= ranks_.count) {
+      refuse(
+          fmt::format("there is no rank {} to broadcast from: there are {}", root, ranks_.count));
+    }
+    auto operation = make(Collective::broadcast, options, root, bytes_of(tensors));
+    add_items(*operation, tensors);
+    return start(std::move(operation));
+  }
+
+  Work barrier(const OperationOptions& options) override {
+    return start(make(Collective::barrier, options, 0, 0));
+  }
+
+ private:
+  static std::size_t bytes_of(std::span<const Tensor> tensors) {
+    std::size_t bytes = 0;
+    for (const Tensor& tensor : tensors) bytes += tensor.view.count * size_of(tensor.view.dtype);
+    return bytes;
+  }
+
+  std::shared_ptr<Operation> make(Collective collective, const OperationOptions& options,
+                                  std::uint32_t root, std::size_t bytes) {
+    auto operation = std::make_shared<Operation>();
+    operation->collective = collective;
+    operation->seed = options.seed;
+    operation->step = options.step;
+    operation->work = std::make_shared<WorkState>();
+    const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
+    operation->deadline = Clock::now() + timeout;
+    operation->schedule = schedule(collective, algorithm(collective, options, bytes), root);
+    return operation;
+  }
+
+  std::string algorithm(Collective collective, const OperationOptions& options,
+                        std::size_t bytes) const {
+    if (collective == Collective::all_reduce) {
+      const std::string& asked = options.algorithm.empty() ? options_.algorithm : options.algorithm;
+      if (asked != "auto") return asked;
+      return bytes <= kSmallBytes / std::max(1u, ranks_.count - 1) ? "allgather" : "sra";
+    }
+    const bool spread =
+        collective == Collective::reduce_scatter || collective == Collective::all_gather;
+    return spread ? "sra" : "tree";
+  }
+
+  /// Made once per kind: it does not depend on the numbers.
+  std::shared_ptr<const Schedule> schedule(Collective collective, const std::string& algorithm,
+                                           std::uint32_t root) {
+    const std::lock_guard lock(mutex_);
+    auto& known = schedules_[{collective, algorithm, root}];
+    if (!known) {
+      Ranks ranks = ranks_;
+      ranks.root = root;
+      known = std::make_shared<const Schedule>(
+          find_algorithm(algorithm, collective, ranks).make(collective, ranks, me_));
+    }
+    return known;
+  }
+
+  void add_items(Operation& operation, std::span<const Tensor> tensors) const {
+    std::vector<std::size_t> counts;
+    const bool reads = operation.collective != Collective::broadcast;
+    for (const Tensor& tensor : tensors) {
+      check(tensor);
+      counts.push_back(tensor.view.count);
+      operation.items.push_back({tensor.view, tensor.codec,
+                                 reads ? tensor.codec.fit(tensor.view) : tensor.codec,
+                                 name_hash(tensor.name)});
+    }
+    operation.layout = Layout(counts);
+    operation.cut = {operation.layout.size(), piece_elements(operation), 0};
+  }
+
+  /// Every rank's part is a tensor of its own, so that parts of any size can be cut into pieces.
+  Work start_regions(Collective collective, const Tensor& tensor, const OperationOptions& options) {
+    check(tensor);
+    if (tensor.view.count % ranks_.count != 0) {
+      refuse(fmt::format("tensor '{}' has {} elements, which {} ranks cannot share equally",
+                         tensor.name, tensor.view.count, ranks_.count));
+    }
+    auto operation = make(collective, options, 0, 0);
+    const std::size_t part = tensor.view.count / ranks_.count;
+    const Codec fitted = tensor.codec.fit(tensor.view);
+    for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
+      operation->items.push_back({tensor.view.slice(rank * part, part), tensor.codec, fitted,
+                                  name_hash(tensor.name) + rank});
+    }
+    operation->layout = Layout(std::vector<std::size_t>(ranks_.count, part));
+    const std::size_t region = round_up(part, kSliceAlignment);
+    const std::size_t piece = round_up(
+        std::max<std::size_t>(1, piece_elements(*operation) / ranks_.count), kSliceAlignment);
+    operation->cut = {operation->layout.size(), piece, region};
+    return start(std::move(operation));
+  }
+
+  static void check(const Tensor& tensor) {
+    if (tensor.view.data == nullptr && tensor.view.count > 0) {
+      refuse(fmt::format("tensor '{}' has no memory", tensor.name));
+    }
+  }
+
+  /// Large enough that messages are, small enough that a lane holds what a piece makes.
+  std::size_t piece_elements(const Operation& operation) const {
+    std::size_t piece = options_.piece_elements;
+    if (piece == 0)
+      piece = std::max<std::size_t>(std::size_t{1} << 18, ranks_.count * (std::size_t{1} << 15));
+    (void)operation;
+    const std::size_t most = engine_.lane_bytes() / 16;  // four bytes each, at most four times
+    return std::max(kSliceAlignment, std::min(piece, most) / kSliceAlignment * kSliceAlignment);
+  }
+
+  Work start(std::shared_ptr<Operation> operation) {
+    Work work(operation->work);
+    if (operation->cut.piece == 0) operation->cut.piece = kSliceAlignment;
+    engine_.submit(std::move(operation));
+    return work;
+  }
+
+  const ConnectOptions options_;
+  const Ranks ranks_;
+  const std::uint32_t me_;
+  std::mutex mutex_;
+  std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Schedule>>
+      schedules_;  // guarded by mutex_
+  Engine engine_;
+};
+
+void check_options(const ConnectOptions& options) {
+  if (options.size == 0 || options.rank >= options.size) {
+    refuse(fmt::format("rank {} is not one of {} ranks", options.rank, options.size));
+  }
+  if (options.lanes == 0 || options.lanes > 64) {
+    refuse(fmt::format("{} lanes: take 1 to 64", options.lanes));
+  }
+}
+
+bool cores_to_spare(std::uint32_t ranks_here) {
+  // The caller's thread computes while ours waits.
+  return std::thread::hardware_concurrency() >= 2 * ranks_here;
+}
+
+}  // namespace
+
+void Work::wait() {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->done; });
+  if (state_->error) throw *state_->error;
+}
+
+bool Work::done() const noexcept {
+  const std::lock_guard lock(state_->mutex);
+  return state_->done;
+}
+
+Statistics Work::statistics() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->statistics;
+}
+
+std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& options) {
+  check_options(options);
+  const Deadline deadline = Clock::now() + options.timeout;
+  EngineOptions engine{.rank = options.rank, .size = options.size, .lanes = options.lanes};
+  if (options.size == 1) return std::make_unique<Ranked>(nullptr, engine, options);
+  const auto store = open_store(options.store, options.rank, deadline);
+  Connected connected = rendezvous(*store, {.me = options.rank,
+                                            .count = options.size,
+                                            .transport = options.transport,
+                                            .interface = options.interface,
+                                            .port = options.port,
+                                            .message_bytes = kMessageMemory,
+                                            .deadline = deadline});
+  engine.per_host = connected.per_host;
+  engine.in_memory = connected.all_in_memory;
+  engine.spin = cores_to_spare(connected.on_this_host);
+  return std::make_unique<Ranked>(std::move(connected.transport), engine, options);
+}
+
+std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_t size,
+                                                                    const ConnectOptions& options) {
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  auto transports = make_inproc(size, kMessageMemory);
+  for (std::uint32_t rank = 0; rank < size; ++rank) {
+    ConnectOptions own = options;
+    own.rank = rank;
+    own.size = size;
+    check_options(own);
+    const EngineOptions engine{.rank = rank,
+                               .size = size,
+                               .per_host = size,
+                               .lanes = options.lanes,
+                               .in_memory = true,
+                               .spin = cores_to_spare(size)};
+    communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own));
+  }
+  return communicators;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,332 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+namespace gradwire::engine {
+namespace {
+
+constexpr std::size_t kPrivateMemory = std::size_t{64} << 20;
+constexpr int kSpinRounds = 2000;
+constexpr auto kLinger = std::chrono::seconds(5);
+
+}  // namespace
+
+void WorkState::finish(std::optional<Error> failure) {
+  const std::lock_guard lock(mutex);
+  if (done) return;
+  done = true;
+  error = std::move(failure);
+  statistics.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+  changed.notify_all();
+}
+
+Engine::Engine(std::unique_ptr<Transport> transport, const EngineOptions& options)
+    : transport_(std::move(transport)),
+      options_(options),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      lanes_(options.lanes),
+      mailboxes_(options.size) {
+  std::span<std::byte> memory = transport_ ? transport_->send_memory() : std::span<std::byte>();
+  if (memory.empty()) {
+    private_memory_.resize(kPrivateMemory);
+    memory = private_memory_;
+  }
+  const std::size_t share = memory.size() / lanes_.size() / 4096 * 4096;
+  for (std::size_t i = 0; i < lanes_.size(); ++i)
+    lanes_[i].arena = memory.subspan(i * share, share);
+  thread_ = std::jthread([this] { run(); });
+}
+
+Engine::~Engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    news_.store(true, std::memory_order_release);
+  }
+  eventfd_write(wake_.get(), 1);
+}
+
+void Engine::submit(std::shared_ptr<Operation> operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_.push_back(std::move(operation));
+    news_.store(true, std::memory_order_release);
+  }
+  eventfd_write(wake_.get(), 1);
+}
+
+void Engine::run() {
+  pthread_setname_np(pthread_self(), "gradwire");
+  std::optional<Deadline> leave_by;
+  while (true) {
+    bool did = take_submitted();
+    if (transport_) did |= transport_->progress(*this);
+    did |= start_pieces();
+    for (Tag back = lanes_.size(); back > 0; --back) {  // oldest piece first
+      if (next_tag_ < back) continue;
+      Lane& lane = lanes_[(next_tag_ - back) % lanes_.size()];
+      if (lane.active() && !broken_) did |= advance(lane);
+    }
+    if (leaving()) {
+      if (!leave_by) leave_by = Clock::now() + kLinger;
+      const bool messages_left = std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+        return lane.active() || lane.unsent > 0;
+      });
+      if (!messages_left || broken_ || Clock::now() > *leave_by) break;
+    }
+    if (did) {
+      idle_rounds_ = 0;
+    } else {
+      idle();
+    }
+  }
+}
+
+bool Engine::leaving() const {
+  Engine& self = const_cast<Engine&>(*this);
+  const std::lock_guard lock(self.mutex_);
+  return stop_ && submitted_.empty() && operations_.empty();
+}
+
+bool Engine::take_submitted() {
+  if (!news_.load(std::memory_order_acquire)) return false;
+  std::vector<std::shared_ptr<Operation>> taken;
+  bool stopping = false;
+  {
+    const std::lock_guard lock(mutex_);
+    taken.swap(submitted_);
+    stopping = stop_;
+    news_.store(false, std::memory_order_relaxed);
+  }
+  for (auto& operation : taken) {
+    if (broken_) {
+      operation->work->finish(*broken_);
+    } else {
+      operations_.push_back(std::move(operation));
+    }
+  }
+  if (stopping && !operations_.empty()) {
+    fail(Error(ErrorCode::peer_failed,
+               fmt::format("rank {} closed its communicator before the operation was done",
+                           options_.rank)),
+         options_.rank);
+  }
+  return !taken.empty();
+}
+
+bool Engine::start_pieces() {
+  bool did = false;
+  for (const auto& operation : operations_) {
+    while (operation->next_piece < operation->cut.pieces()) {
+      Lane& lane = lanes_[next_tag_ % lanes_.size()];
+      if (lane.active() || lane.unsent > 0) return did;
+      begin(lane, operation, operation->next_piece++, next_tag_++);
+      did = true;
+    }
+  }
+  return did;
+}
+
+/// Makes as many steps as it can; true when it made one.
+bool Engine::advance(Lane& lane) {
+  bool did = false;
+  while (lane.active() && !broken_) {
+    if (lane.finished()) {
+      finish(lane);
+      return true;
+    }
+    const Op op = lane.step().op;
+    const bool went = op == Op::send      ? send(lane)
+                      : op == Op::receive ? receive(lane)
+                                          : compute(lane);
+    if (!went) return did;
+    ++lane.at;
+    did = true;
+    // The network must not wait for more than one piece of work.
+    if (op == Op::encode || op == Op::decode || op == Op::decode_add) transport_->progress(*this);
+  }
+  return did;
+}
+
+bool Engine::send(Lane& lane) {
+  const Step& step = lane.step();
+  SlotMessage& slot = lane.slots[step.slot];
+  if (slot.arrival) {  // to be passed on: what is sent must lie in our own memory
+    const std::span<std::byte> room = lane.arena.subspan(lane.arena_used);
+    if (room.size() < slot.bytes.size()) {
+      fail(Error(ErrorCode::unavailable, "a message is larger than a lane's memory"),
+           options_.rank);
+      return false;
+    }
+    std::copy(slot.bytes.begin(), slot.bytes.end(), room.begin());
+    lane.arena_used =
+        std::min(lane.arena.size(), lane.arena_used + round_up<std::size_t>(slot.bytes.size(), 64));
+    const std::size_t bytes = slot.bytes.size();
+    release(slot);
+    slot.bytes = room.first(bytes);
+  }
+  ++lane.unsent;
+  Statistics& statistics = lane.operation->work->statistics;
+  statistics.sent_bytes += slot.bytes.size();
+  ++statistics.sent_messages;
+  transport_->send(step.peer, lane.tag, slot.bytes,
+                   static_cast<std::uint64_t>(&lane - lanes_.data()));
+  return true;
+}
+
+bool Engine::receive(Lane& lane) {
+  const Step& step = lane.step();
+  auto& mailbox = mailboxes_[step.peer];
+  const auto found = std::find_if(mailbox.begin(), mailbox.end(),
+                                  [&](const Arrival& arrival) { return arrival.tag == lane.tag; });
+  if (found == mailbox.end()) {
+    const auto lost = lost_.find(step.peer);
+    if (lost != lost_.end()) {
+      fail(
+          Error(ErrorCode::peer_failed, fmt::format("rank {} failed: {}", step.peer, lost->second)),
+          step.peer);
+    }
+    return false;
+  }
+  release(lane.slots[step.slot]);
+  lane.slots[step.slot] = {found->bytes, *found};
+  mailbox.erase(found);
+  return true;
+}
+
+bool Engine::compute(Lane& lane) {
+  const Seal seal = options_.in_memory ? Seal::none : Seal::checksum;
+  const Step step = lane.step();
+  const Status status = execute(lane, options_.rank, options_.size, seal);
+  if (status == Status::ok) return true;
+  const auto& arrival = lane.slots[step.slot].arrival;
+  const std::uint32_t culprit = arrival ? arrival->peer : options_.rank;
+  fail(
+      Error(ErrorCode::peer_failed,
+            fmt::format("a message of rank {} cannot be used in {}: {}. Do all ranks make the same "
+                        "calls in the same order, with tensors of the same sizes?",
+                        culprit, name_of(lane.operation->collective), describe(status))),
+      culprit);
+  return false;
+}
+
+void Engine::finish(Lane& lane) {
+  for (SlotMessage& slot : lane.slots) release(slot);
+  const std::shared_ptr<Operation> operation = std::move(lane.operation);
+  lane.operation.reset();
+  if (++operation->finished_pieces < operation->cut.pieces()) return;
+  std::erase(operations_, operation);
+  operation->work->finish(std::nullopt);
+}
+
+void Engine::release(SlotMessage& slot) noexcept {
+  if (slot.arrival) transport_->release(*slot.arrival);
+  slot = {};
+}
+
+// ---------------------------------------------------------------------------------------------
+// Waiting
+
+void Engine::idle() {
+  check_deadlines();
+  if (options_.spin && ++idle_rounds_ < kSpinRounds) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+    return;
+  }
+  if (transport_ && !transport_->arm()) return;
+  if (news_.load(std::memory_order_acquire)) return;
+  pollfd polled[2] = {{wake_.get(), POLLIN, 0}, {transport_ ? transport_->event() : -1, POLLIN, 0}};
+  poll(polled, 2, milliseconds_to_sleep());
+  if (polled[0].revents != 0) {
+    eventfd_t ignored;
+    eventfd_read(wake_.get(), &ignored);
+  }
+}
+
+int Engine::milliseconds_to_sleep() const {
+  if (operations_.empty()) return 1000;
+  Deadline earliest = operations_.front()->deadline;
+  for (const auto& operation : operations_) earliest = std::min(earliest, operation->deadline);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(earliest - Clock::now()).count();
+  return static_cast<int>(std::clamp<long>(left, 0, 1000));
+}
+
+void Engine::check_deadlines() {
+  if (operations_.empty() || broken_) return;
+  const auto now = Clock::now();
+  for (const auto& operation : operations_) {
+    if (now < operation->deadline) continue;
+    for (const Lane& lane : lanes_) {
+      if (!lane.active() || lane.finished() || lane.step().op != Op::receive) continue;
+      const std::uint32_t peer = lane.step().peer;
+      fail(Error(ErrorCode::timeout,
+                 fmt::format("rank {} did not answer in {} before the deadline: it is stopped, too "
+                             "slow, cut off, or does not make this call",
+                             peer, name_of(lane.operation->collective))),
+           peer);
+      return;
+    }
+    fail(Error(ErrorCode::timeout,
+               fmt::format("{} was not done before the deadline", name_of(operation->collective))),
+         options_.rank);
+    return;
+  }
+}
+
+void Engine::fail(const Error& error, std::uint32_t culprit) {
+  if (broken_) return;
+  broken_ = error;
+  if (transport_) transport_->abort(culprit, error.what());
+  for (Lane& lane : lanes_) {
+    lane.operation.reset();
+    lane.unsent = 0;
+  }
+  for (const auto& operation : operations_) operation->work->finish(error);
+  operations_.clear();
+  const std::lock_guard lock(mutex_);
+  for (const auto& operation : submitted_) operation->work->finish(error);
+  submitted_.clear();
+}
+
+// ---------------------------------------------------------------------------------------------
+// What the transport reports
+
+bool Engine::wants(std::uint32_t, Tag tag) noexcept {
+  Tag oldest = next_tag_;
+  for (const Lane& lane : lanes_) {
+    if (lane.active()) oldest = std::min(oldest, lane.tag);
+  }
+  return tag < oldest + lanes_.size();
+}
+
+void Engine::arrived(const Arrival& arrival) noexcept {
+  mailboxes_[arrival.peer].push_back(arrival);
+}
+
+void Engine::sent(std::uint64_t ticket) noexcept {
+  Lane& lane = lanes_[ticket];
+  if (lane.unsent > 0) --lane.unsent;
+}
+
+void Engine::failed(const Failure& failure) noexcept {
+  if (failure.fault == Fault::lost) {
+    lost_[failure.peer] = failure.reason;  // matters only to those who wait for it
+    return;
+  }
+  if (failure.fault == Fault::refused) {
+    fail(Error(ErrorCode::peer_failed, failure.reason), failure.culprit);
+    return;
+  }
+  fail(Error(ErrorCode::peer_failed,
+             fmt::format("rank {} sent garbage: {}", failure.peer, failure.reason)),
+       failure.peer);
+}
+
+}  // namespace gradwire::engine

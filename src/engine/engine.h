@@ -1,0 +1,89 @@
+// Executes operations: one thread per communicator owns lanes, mailboxes and the transport.
+//
+// Callers hand operations over through a queue and wait on their `WorkState`. Operations are cut
+// into pieces; up to `lanes` consecutive pieces are under way at once, each in its own lane, so
+// that one is encoded while another travels. A piece's number, counted over all operations, is the
+// tag of its messages: the same on every rank, since all make the same calls in the same order.
+//
+// Nothing waits in a circle: piece t + lanes starts in the lane of piece t, after that has ended
+// here and its messages have left. Whoever still needs them is at piece t at most, and needs
+// nothing of what comes later.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/lane.h"
+#include "transport/file_descriptor.h"
+
+namespace gradwire::engine {
+
+struct EngineOptions {
+  std::uint32_t rank = 0;
+  std::uint32_t size = 1;
+  std::uint32_t per_host = 0;  ///< ranks, as in `Ranks`
+  std::uint32_t lanes = 4;
+  bool in_memory = false;  ///< no message leaves the host: none is sealed
+  bool spin = false;       ///< there are cores to spare for waiting
+};
+
+class Engine final : private Inbox {
+ public:
+  Engine(std::unique_ptr<Transport> transport, const EngineOptions& options);
+  /// Lets messages leave that others need, then fails what is not done.
+  ~Engine() override;
+
+  /// From any thread. The operation's work is finished when it is done or has failed.
+  void submit(std::shared_ptr<Operation> operation);
+
+  /// The longest message that fits a lane.
+  std::size_t lane_bytes() const { return lanes_[0].arena.size(); }
+
+ private:
+  void run();
+  bool take_submitted();
+  bool start_pieces();
+  bool advance(Lane& lane);
+  bool send(Lane& lane);
+  bool receive(Lane& lane);
+  bool compute(Lane& lane);
+  void finish(Lane& lane);
+  void release(SlotMessage& slot) noexcept;
+  void idle();
+  int milliseconds_to_sleep() const;
+  void check_deadlines();
+  void fail(const Error& error, std::uint32_t culprit);
+  bool leaving() const;
+
+  // Inbox
+  bool wants(std::uint32_t peer, Tag tag) noexcept override;
+  void arrived(const Arrival& arrival) noexcept override;
+  void sent(std::uint64_t ticket) noexcept override;
+  void failed(const Failure& failure) noexcept override;
+
+  std::unique_ptr<Transport> transport_;
+  const EngineOptions options_;
+  std::vector<std::byte> private_memory_;  // to encode into, when the transport has no memory
+  FileDescriptor wake_;
+
+  // The progress thread's
+  std::vector<Lane> lanes_;
+  std::deque<std::shared_ptr<Operation>> operations_;  // not done, oldest first
+  std::vector<std::deque<Arrival>> mailboxes_;         // by peer
+  std::map<std::uint32_t, std::string> lost_;          // peers, and why
+  Tag next_tag_ = 0;
+  std::optional<Error> broken_;
+  int idle_rounds_ = 0;
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Operation>> submitted_;  // guarded by mutex_
+  bool stop_ = false;                                  // guarded by mutex_
+  std::atomic<bool> news_{false};  // set with the mutex held, so that the thread need not take it
+
+  std::jthread thread_;
+};
+
+}  // namespace gradwire::engine

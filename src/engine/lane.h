@@ -1,0 +1,46 @@
+// One piece of an operation under way: where it is in its schedule, its messages, its sums.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/operation.h"
+#include "gradwire/frame.h"
+#include "transport/transport.h"
+
+namespace gradwire::engine {
+
+/// A message in a slot: one's own, or one that arrived and is to be released.
+struct SlotMessage {
+  std::span<const std::byte> bytes;
+  std::optional<Arrival> arrival;
+};
+
+struct Lane {
+  std::shared_ptr<Operation> operation;
+  std::size_t piece = 0;  // of the operation
+  Tag tag = 0;            // of the piece, counted over all operations
+  std::size_t at = 0;     // the next step
+  std::vector<SlotMessage> slots;
+  std::vector<float> sums;  // of the piece's chunks, one after the other
+  std::vector<Range> chunks;
+  std::vector<std::size_t> sum_starts;
+  std::span<std::byte> arena;  // messages are encoded into it, one after the other
+  std::size_t arena_used = 0;
+  std::size_t unsent = 0;         // messages whose bytes the transport still needs
+  std::vector<Segment> segments;  // kept for its memory
+
+  bool active() const { return operation != nullptr; }
+  const Step& step() const { return operation->schedule->steps[at]; }
+  bool finished() const { return at == operation->schedule->steps.size(); }
+};
+
+/// Takes up a piece.
+void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, Tag tag);
+
+/// Executes the lane's step, which is neither send nor receive. `rank` is this rank's, for random
+/// numbers. Returns what went wrong with a message, or ok.
+Status execute(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept;
+
+}  // namespace gradwire::engine

@@ -1,0 +1,54 @@
+// One operation as the engine sees it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "collective/schedule.h"
+#include "engine/layout.h"
+#include "gradwire/communicator.h"
+#include "transport/job.h"
+
+namespace gradwire::engine {
+
+/// What the caller's `Work` and the engine share.
+struct WorkState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;           // guarded by mutex
+  std::optional<Error> error;  // guarded by mutex
+  Statistics statistics;       // the engine's until done
+  Clock::time_point begun = Clock::now();
+
+  void finish(std::optional<Error> failure);
+};
+
+/// A tensor with what does not change from piece to piece.
+struct Item {
+  TensorView view;
+  Codec codec;   // as given: for sums
+  Codec fitted;  // to this rank's numbers
+  std::uint64_t name = 0;
+};
+
+struct Operation {
+  Collective collective = Collective::barrier;
+  std::shared_ptr<const Schedule> schedule;
+  std::vector<Item> items;
+  Layout layout{{}};
+  Cut cut;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  Deadline deadline;
+  std::size_t next_piece = 0;
+  std::size_t finished_pieces = 0;
+  std::shared_ptr<WorkState> work;
+};
+
+}  // namespace gradwire::engine

@@ -1,0 +1,132 @@
+#include "transport/rendezvous.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <vector>
+
+#include "gradwire/error.h"
+#include "transport/routed.h"
+#include "transport/shm.h"
+#include "transport/tcp.h"
+
+namespace gradwire {
+namespace {
+
+/// What a rank tells all others: a line for its neighbourhood, then one per address.
+struct Card {
+  std::string neighbourhood;
+  std::vector<std::string> addresses;
+
+  std::string text() const {
+    std::string lines = neighbourhood + "\n";
+    for (const std::string& address : addresses) lines += address + "\n";
+    return lines;
+  }
+  static Card read(const std::string& text) {
+    Card card;
+    std::istringstream lines(text);
+    std::getline(lines, card.neighbourhood);
+    for (std::string line; std::getline(lines, line);) card.addresses.push_back(line);
+    return card;
+  }
+};
+
+Job deal_job(Store& store, const RendezvousOptions& options) {
+  Job job;
+  if (options.me == 0) {
+    job = Job::random();
+    std::string text(sizeof(job.id) + sizeof(job.key), '\0');
+    std::memcpy(text.data(), &job.id, sizeof(job.id));
+    std::memcpy(text.data() + sizeof(job.id), &job.key, sizeof(job.key));
+    store.set("job", text);
+    return job;
+  }
+  const std::string text = store.get("job", options.deadline);
+  if (text.size() != sizeof(job.id) + sizeof(job.key)) {
+    throw Error(ErrorCode::io, "the store holds something else than this job: use a new one");
+  }
+  std::memcpy(&job.id, text.data(), sizeof(job.id));
+  std::memcpy(&job.key, text.data() + sizeof(job.id), sizeof(job.key));
+  return job;
+}
+
+std::vector<Card> exchange_cards(Store& store, const RendezvousOptions& options, const Job& job,
+                                 const Card& own) {
+  // The job's id in the key keeps cards of an earlier job in the same store apart.
+  const auto key = [&](std::uint32_t rank) { return fmt::format("{}-{}", job.id_text(), rank); };
+  store.set(key(options.me), own.text());
+  std::vector<Card> cards;
+  for (std::uint32_t rank = 0; rank < options.count; ++rank) {
+    cards.push_back(rank == options.me ? own : Card::read(store.get(key(rank), options.deadline)));
+  }
+  return cards;
+}
+
+std::uint32_t ranks_per_host(const std::vector<Card>& cards) {
+  std::size_t first = 1;
+  while (first < cards.size() && cards[first].neighbourhood == cards[0].neighbourhood) ++first;
+  if (cards.size() % first != 0) return 0;
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    const bool starts_host = i % first == 0;
+    if (starts_host && i > 0 && cards[i].neighbourhood == cards[i - 1].neighbourhood) return 0;
+    if (!starts_host && cards[i].neighbourhood != cards[i - 1].neighbourhood) return 0;
+  }
+  return static_cast<std::uint32_t>(first);
+}
+
+void check_transport(const std::string& name) {
+  if (name == "auto" || name == "shm" || name == "tcp") return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("there is no transport '{}'; take auto, shm or tcp", name));
+}
+
+}  // namespace
+
+Connected rendezvous(Store& store, const RendezvousOptions& options) {
+  check_transport(options.transport);
+  const Job job = deal_job(store, options);
+  TcpListener listener;
+  if (options.transport != "shm") listener = listen_tcp(options.interface, options.port);
+  const std::vector<Card> cards =
+      exchange_cards(store, options, job, {shm_neighbourhood(), listener.addresses});
+
+  std::vector<std::uint32_t> near;
+  std::vector<std::uint32_t> far;
+  Connected result;
+  result.per_host = ranks_per_host(cards);
+  for (std::uint32_t rank = 0; rank < options.count; ++rank) {
+    if (rank == options.me) continue;
+    const bool same = cards[rank].neighbourhood == cards[options.me].neighbourhood;
+    if (same) ++result.on_this_host;
+    if (!same && options.transport == "shm") {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("rank {} is on another host (or in another container or user) than rank "
+                      "{}: shm cannot reach it, take auto or tcp",
+                      rank, options.me));
+    }
+    (same && options.transport != "tcp" ? near : far).push_back(rank);
+  }
+  result.all_in_memory = far.empty();
+
+  std::vector<std::vector<std::string>> addresses;
+  for (const Card& card : cards) addresses.push_back(card.addresses);
+  std::unique_ptr<Transport> memory;
+  std::unique_ptr<Transport> network;
+  if (!near.empty()) {
+    memory = connect_shm(
+        {job, options.me, options.count, near, options.message_bytes, options.deadline});
+  }
+  if (!far.empty() || near.empty()) {
+    network = connect_tcp({job, options.me, options.count, far, std::move(addresses),
+                           options.message_bytes, options.deadline},
+                          std::move(listener));
+  }
+  result.transport = route(std::move(memory), near, std::move(network), options.count);
+  return result;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,25 @@
+// Where ranks find one another: a place that all of them can write to and read from.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "transport/job.h"
+
+namespace gradwire {
+
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  /// Waits until somebody has set it. Throws `Error(timeout)`.
+  virtual std::string get(const std::string& key, Deadline deadline) = 0;
+};
+
+/// "file:DIRECTORY" or "tcp:HOST:PORT". Throws `Error(invalid_argument)` that says so.
+std::unique_ptr<Store> open_store(std::string_view text, std::uint32_t rank, Deadline deadline);
+
+std::unique_ptr<Store> open_file_store(const std::string& directory);
+
+}  // namespace gradwire
