@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "gradwire"
 BASELINE = "uniform:bits=4,bucket=128,rounding=stochastic"
-COMMANDS = ["bench codec", "bench distortion", "bench coder", "inspect"]
+COMMANDS = ["bench codec", "bench distortion", "bench coder", "inspect", "hosts"]
 ESCAPE = "\x1b"
 DEADLINE_SECONDS = 120
 
@@ -91,7 +91,7 @@ class Help(CommandLine):
 class Mistakes(CommandLine):
     def test_wrong_use_is_one_sentence_and_exit_code_2(self):
         for arguments, pattern in [
-            ("", "name one of: bench, inspect"),
+            ("", "name one of: bench, inspect, hosts"),
             ("bench", "name one of: codec, distortion, coder"),
             ("bench speed", "name one of: codec, distortion, coder"),
             ("bench codec --fast", "--fast; see gradwire bench codec --help"),
@@ -107,6 +107,13 @@ class Mistakes(CommandLine):
             ("bench distortion --codec grid:step=none", "step"),
             ("bench distortion --group nothing", "gaussian, laplace and student_t3"),
             ("inspect", "FRAME is required"),
+            ("hosts", "COMMAND is required"),
+            ("hosts true", "write -- before the command"),
+            ("hosts --count 0 -- true", "--count"),
+            ("hosts --count 255 -- true", "--count"),
+            ("hosts --port 65536 -- true", "--port"),
+            ("hosts --timeout 0 -- true", "--timeout"),
+            ("hosts --link 1gb -- true", "'1gb' is not.*kbit, mbit or gbit.*1gbit.*none"),
         ]:
             with self.subTest(arguments=arguments):
                 done = self.assert_refused(arguments, 2, pattern)

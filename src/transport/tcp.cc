@@ -177,7 +177,9 @@ std::vector<std::string> own_addresses(const std::string& interface, std::uint16
   return found;
 }
 
-FileDescriptor connect_one(const std::string& address) {
+}  // namespace
+
+FileDescriptor connect_tcp_address(const std::string& address) {
   const std::size_t space = address.find(' ');
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
@@ -203,8 +205,6 @@ FileDescriptor connect_one(const std::string& address) {
   return caller;
 }
 
-}  // namespace
-
 TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
   FileDescriptor listener(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int no = 0;
@@ -227,7 +227,7 @@ TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
 std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener listener) {
   const auto call = [&](std::uint32_t rank) {
     for (const std::string& address : options.addresses[rank]) {
-      if (FileDescriptor socket = connect_one(address)) return socket;
+      if (FileDescriptor socket = connect_tcp_address(address)) return socket;
     }
     return FileDescriptor();
   };

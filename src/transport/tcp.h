@@ -21,6 +21,9 @@ struct TcpListener {
 /// Throws `Error(unavailable)` that lists the interfaces when there is no such one.
 TcpListener listen_tcp(const std::string& interface, std::uint16_t port);
 
+/// A connection to one of a listener's addresses, or none.
+FileDescriptor connect_tcp_address(const std::string& address);
+
 struct TcpOptions {
   Job job;
   std::uint32_t me = 0;

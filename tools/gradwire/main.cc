@@ -2,6 +2,7 @@
 //
 // Exit codes: 0 done, 1 failed (a damaged frame, an unreadable file), 2 used wrongly (an unknown
 // option, codec or instruction set). Every failure is one sentence on stderr that says what to do.
+// `gradwire hosts` ends with the exit code of the command it ran.
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <cstdio>
@@ -27,6 +28,7 @@ void add_subcommands(CLI::App& app) {
       "  gradwire bench codec                     speed of every codec beside memcpy\n"
       "  gradwire bench distortion --json         bits and error on synthetic data, for scripts\n"
       "  gradwire inspect frame.bin               what a frame holds\n"
+      "  gradwire hosts --count 4 -- COMMAND      a job on four hosts that this machine plays\n"
       "\n"
       "GRADWIRE_ISA=scalar|avx2|... chooses the vector instructions; every choice gives the same "
       "bytes.");
@@ -41,7 +43,9 @@ void add_subcommands(CLI::App& app) {
   add_bench_codec(bench);
   add_bench_distortion(bench);
   add_bench_coder(bench);
+  add_bench_allreduce(bench);
   add_inspect(app);
+  add_hosts(app);
 }
 
 /// The command that the arguments named, as far as they did: "gradwire bench codec".
@@ -98,6 +102,9 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help and --version
     app.exit(success);
+  } catch (const CLI::RuntimeError& ended) {  // by the command that was run; it has said why
+    const int unwritten = finish_output();
+    return unwritten != 0 ? unwritten : ended.get_exit_code();
   } catch (const CLI::ParseError& error) {
     return fail(usage_message(app, error), kUsedWrongly);
   }

@@ -1,6 +1,7 @@
 // The subcommands of `gradwire`, one source file each. Each function adds its options, its help
 // with examples and the callback that runs it. Callbacks throw `gradwire::Error`; main.cc turns it
-// into one sentence and an exit code.
+// into one sentence and an exit code. One that ends with another program's exit code has said why
+// and throws `CLI::RuntimeError` with the code.
 #pragma once
 
 namespace CLI {
@@ -9,9 +10,11 @@ class App;
 
 namespace gradwire::cli {
 
+void add_bench_allreduce(CLI::App& bench);
 void add_bench_codec(CLI::App& bench);
 void add_bench_distortion(CLI::App& bench);
 void add_bench_coder(CLI::App& bench);
 void add_inspect(CLI::App& gradwire);
+void add_hosts(CLI::App& gradwire);
 
 }  // namespace gradwire::cli

@@ -1,0 +1,29 @@
+// What `bench allreduce` measures, and how its ranks report it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "json_output.h"
+
+namespace gradwire::cli {
+
+/// What every rank is told; travels as command-line options.
+struct AllreducePlan {
+  std::vector<std::string> codecs;
+  std::vector<std::size_t> sizes;  ///< bytes of fp32
+  std::string algorithm = "auto";
+  std::string transport = "auto";
+  std::string data = "gaussian";
+  unsigned repeat = 11;
+  unsigned lanes = 4;
+  std::size_t piece = 0;
+  bool line_rate = false;  ///< measure what the links carry, too
+};
+
+/// One rank's work: connects, measures, and prints one JSON object when it is rank 0. `store` is a
+/// directory that all ranks see; rank and size come from RANK and WORLD_SIZE.
+void run_allreduce_rank(const AllreducePlan& plan, const std::string& store);
+
+}  // namespace gradwire::cli

@@ -1,0 +1,31 @@
+// Ctrl-C and its relatives as something to poll for.
+#pragma once
+
+#include <csignal>
+
+#include "transport/file_descriptor.h"
+
+namespace gradwire::cli {
+
+/// Holds back SIGINT, SIGTERM and SIGHUP from the calling thread while it lives, and queues them. A
+/// signal that the process ignores (nohup, a job in the background of a script) stays ignored.
+/// Other threads must have them blocked too, so make it before starting any.
+class Interruption {
+ public:
+  Interruption();
+  ~Interruption();
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+
+  /// Readable (poll) when a signal waits.
+  int descriptor() const noexcept { return descriptor_.get(); }
+
+  /// The oldest signal that waits, 0 when there is none.
+  int next();
+
+ private:
+  sigset_t before_;
+  FileDescriptor descriptor_;
+};
+
+}  // namespace gradwire::cli

@@ -1,0 +1,24 @@
+// How fast the link of a test host is, as people and `tc` write it: 100mbit, 2.5gbit, none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradwire::cli {
+
+struct LinkRate {
+  std::uint64_t bits_per_second = 0;  ///< 0: as fast as the machine is
+
+  bool limited() const noexcept { return bits_per_second > 0; }
+};
+
+/// Takes a number with kbit, mbit or gbit (powers of 1000, as networks count), or "none". Throws
+/// Error(invalid_argument) for anything else, and outside 8kbit to 1000gbit.
+LinkRate parse_link_rate(std::string_view text);
+
+/// The queueing discipline that holds one direction of a link to a limited rate: the arguments that
+/// `tc` wants behind "root".
+std::string shaper_arguments(LinkRate rate);
+
+}  // namespace gradwire::cli

@@ -1,0 +1,77 @@
+#include "link_speed.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "gradwire/error.h"
+#include "transport/tcp.h"
+
+namespace gradwire::cli {
+namespace {
+
+constexpr std::size_t kBlock = std::size_t{1} << 18;
+
+std::string join_lines(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+FileDescriptor call(const std::string& addresses) {
+  std::istringstream lines(addresses);
+  for (std::string line; std::getline(lines, line);) {
+    if (FileDescriptor socket = connect_tcp_address(line)) return socket;
+  }
+  throw Error(ErrorCode::unavailable, "the next rank cannot be reached to measure the link");
+}
+
+void stream(int socket, std::chrono::milliseconds duration) {
+  const std::vector<std::byte> block(kBlock);
+  const Deadline end = Clock::now() + duration;
+  while (Clock::now() < end) {
+    if (send(socket, block.data(), block.size(), MSG_NOSIGNAL) <= 0) break;
+  }
+}
+
+/// From the first byte to the last.
+double drain(int socket) {
+  std::vector<std::byte> block(kBlock);
+  std::size_t bytes = 0;
+  Clock::time_point first;
+  Clock::time_point last;
+  while (true) {
+    const ssize_t n = recv(socket, block.data(), block.size(), 0);
+    if (n <= 0) break;
+    last = Clock::now();
+    if (first == Clock::time_point()) {
+      first = last;
+    } else {
+      bytes += static_cast<std::size_t>(n);
+    }
+  }
+  return static_cast<double>(bytes) / std::chrono::duration<double>(last - first).count();
+}
+
+}  // namespace
+
+double measure_link_speed(Store& store, std::uint32_t rank, std::uint32_t size,
+                          std::chrono::milliseconds duration) {
+  const Deadline deadline = Clock::now() + std::chrono::seconds(60);
+  const TcpListener listener = listen_tcp("", 0);
+  store.set(fmt::format("link-{}", rank), join_lines(listener.addresses));
+  const FileDescriptor out = call(store.get(fmt::format("link-{}", (rank + 1) % size), deadline));
+  const FileDescriptor in(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  std::thread sender([&] {
+    stream(out.get(), duration);
+    shutdown(out.get(), SHUT_WR);
+  });
+  const double speed = drain(in.get());
+  sender.join();
+  return speed;
+}
+
+}  // namespace gradwire::cli
