@@ -114,8 +114,9 @@ class Hosts(unittest.TestCase):
     def setUp(self):
         self.mark = uuid.uuid4().hex
         self.links_before = links()
+        self.addCleanup(self.assert_machine_is_as_before)  # the last of the clean-ups
 
-    def tearDown(self):
+    def assert_machine_is_as_before(self):
         """Whatever a test did: no process, no interface, no queue is left."""
         wait_until(lambda: not processes_marked(self.mark), "the end of the job's processes")
         self.assertEqual(self.links_before, links())
@@ -377,8 +378,11 @@ class Interruption(Hosts):
 
     def start_family(self, command=None) -> subprocess.Popen:
         process = self.start(f"--count {self.RANKS}", command or self.FAMILY)
-        for _ in range(self.RANKS):
-            self.assertRegex(process.stdout.readline(), r"\[\d\] up")
+        awaited = {f"[{rank}] up\n" for rank in range(self.RANKS)}
+        while awaited:
+            line = process.stdout.readline()
+            self.assertTrue(line, awaited)
+            awaited.discard(line)
         return process
 
     def networks(self) -> set[str]:

@@ -50,8 +50,8 @@ struct ConnectOptions {
   /// Threads that encode and decode beside the one that moves bytes; 0: that one does both.
   std::uint32_t codec_threads = 0;
   /// Pieces of a tensor that are under way at once.
-  std::uint32_t lanes = 4;
-  /// Numbers per piece; 0: chosen by the number of ranks.
+  std::uint32_t lanes = 8;
+  /// Numbers per piece; 0: chosen by transport and ranks.
   std::size_t piece_elements = 0;
 };
 

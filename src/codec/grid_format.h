@@ -61,7 +61,7 @@ inline bool is_coded(int block_class) noexcept {
 inline constexpr std::size_t kFirstBlockTable = kShapes * kLevels;
 
 inline const RansTable* level_tables(int shape) noexcept {
-  return &tables()[static_cast<std::size_t>(shape * kLevels)];
+  return &tables()[static_cast<std::size_t>(shape) * kLevels];
 }
 
 inline const RansTable& block_table(std::uint8_t index) noexcept {

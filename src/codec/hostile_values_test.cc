@@ -173,8 +173,10 @@ TEST(ExtremeValues, tiny_range_far_from_zero_keeps_its_bounds) {
 
 TEST(ExtremeValues, huge_range_between_buckets_keeps_their_bounds) {
   std::vector<float> x = gaussian(4096, 5);
-  for (std::size_t i = 0; i < x.size(); ++i)
-    x[i] *= std::exp2(static_cast<float>(i / 100) * 5 - 100);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t bucket = i / 100;
+    x[i] *= std::exp2(static_cast<float>(bucket) * 5 - 100);
+  }
   expect_bounds_everywhere(x);
 }
 

@@ -224,10 +224,12 @@ class Machine {
       }
       if (state.unused != 0) return "rank " + std::to_string(rank) + " leaves a message unused";
     }
-    for (std::size_t pair = 0; pair < queues_.size(); ++pair) {
-      if (queues_[pair].head == kNone) continue;
-      return "a message of rank " + std::to_string(pair / count_) + " to rank " +
-             std::to_string(pair % count_) + " is never received";
+    for (Rank from = 0; from < count_; ++from) {
+      for (Rank to = 0; to < count_; ++to) {
+        if (queues_[from * count_ + to].head == kNone) continue;
+        return "a message of rank " + std::to_string(from) + " to rank " + std::to_string(to) +
+               " is never received";
+      }
     }
     return std::nullopt;
   }

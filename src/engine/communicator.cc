@@ -39,6 +39,7 @@ class Ranked final : public Communicator {
       : options_(options),
         ranks_{.count = engine.size, .per_host = engine.per_host},
         me_(engine.rank),
+        in_memory_(engine.in_memory),
         engine_(std::move(transport), engine) {}
 
   std::uint32_t rank() const noexcept override { return me_; }
@@ -129,7 +130,7 @@ class Ranked final : public Communicator {
                                  name_hash(tensor.name)});
     }
     operation.layout = Layout(counts);
-    operation.cut = {operation.layout.size(), piece_elements(operation), 0};
+    operation.cut = {operation.layout.size(), piece_elements(), 0};
   }
 
   /// Every rank's part is a tensor of its own, so that parts of any size can be cut into pieces.
@@ -148,8 +149,8 @@ class Ranked final : public Communicator {
     }
     operation->layout = Layout(std::vector<std::size_t>(ranks_.count, part));
     const std::size_t region = round_up(part, kSliceAlignment);
-    const std::size_t piece = round_up(
-        std::max<std::size_t>(1, piece_elements(*operation) / ranks_.count), kSliceAlignment);
+    const std::size_t piece =
+        round_up(std::max<std::size_t>(1, piece_elements() / ranks_.count), kSliceAlignment);
     operation->cut = {operation->layout.size(), piece, region};
     return start(std::move(operation));
   }
@@ -160,14 +161,15 @@ class Ranked final : public Communicator {
     }
   }
 
-  /// Large enough that messages are, small enough that a lane holds what a piece makes.
-  std::size_t piece_elements(const Operation& operation) const {
-    std::size_t piece = options_.piece_elements;
-    if (piece == 0)
-      piece = std::max<std::size_t>(std::size_t{1} << 18, ranks_.count * (std::size_t{1} << 15));
-    (void)operation;
+  /// Over a network: large enough that messages are. In memory: small enough for the caches.
+  /// Always: small enough that a lane holds what a piece makes.
+  std::size_t piece_elements() const {
+    const std::size_t least = std::size_t{1} << (in_memory_ ? 16 : 19);
+    const std::size_t per_rank = std::size_t{1} << (in_memory_ ? 13 : 15);
+    const std::size_t usual = std::max(least, ranks_.count * per_rank);
+    const std::size_t wanted = options_.piece_elements > 0 ? options_.piece_elements : usual;
     const std::size_t most = engine_.lane_bytes() / 16;  // four bytes each, at most four times
-    return std::max(kSliceAlignment, std::min(piece, most) / kSliceAlignment * kSliceAlignment);
+    return std::max(kSliceAlignment, std::min(wanted, most) / kSliceAlignment * kSliceAlignment);
   }
 
   Work start(std::shared_ptr<Operation> operation) {
@@ -180,6 +182,7 @@ class Ranked final : public Communicator {
   const ConnectOptions options_;
   const Ranks ranks_;
   const std::uint32_t me_;
+  const bool in_memory_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Schedule>>
       schedules_;  // guarded by mutex_

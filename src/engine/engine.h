@@ -25,7 +25,7 @@ struct EngineOptions {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   std::uint32_t per_host = 0;  ///< ranks, as in `Ranks`
-  std::uint32_t lanes = 4;
+  std::uint32_t lanes = 8;
   bool in_memory = false;  ///< no message leaves the host: none is sealed
   bool spin = false;       ///< there are cores to spare for waiting
 };

@@ -17,7 +17,7 @@ struct AllreducePlan {
   std::string transport = "auto";
   std::string data = "gaussian";
   unsigned repeat = 11;
-  unsigned lanes = 4;
+  unsigned lanes = 8;
   std::size_t piece = 0;
   bool line_rate = false;  ///< measure what the links carry, too
 };

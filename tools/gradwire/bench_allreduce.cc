@@ -270,8 +270,8 @@ void add_bench_allreduce(CLI::App& bench) {
                      "gaussian, laplace, student or sparse (default: gaussian)");
   command.add_option("--repeat", plan.repeat, "Rounds; the median is shown (default: 11)")
       ->check(CLI::Range(1, 100000));
-  command.add_option("--lanes", plan.lanes, "Pieces under way at once (default: 4)");
-  command.add_option("--piece", plan.piece, "Numbers per piece (default: by ranks)");
+  command.add_option("--lanes", plan.lanes, "Pieces under way at once (default: 8)");
+  command.add_option("--piece", plan.piece, "Numbers per piece (default: by transport and ranks)");
   command
       .add_option("--compare", options->compare,
                   "gloo: torch's gloo on the same hosts, in the same run")
