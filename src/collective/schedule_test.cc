@@ -4,7 +4,7 @@
 #include <random>
 
 #include "collective/algorithms.h"
-#include "collective/machine.h"
+#include "collective/interpreter.h"
 #include "collective/validate.h"
 #include "gradwire/error.h"
 
@@ -84,12 +84,12 @@ template <class Next>
 void expect_right_in_order(const Algorithm& algorithm, Collective collective, const Ranks& ranks,
                            Next next) {
   const auto schedules = make_all(algorithm, collective, ranks);
-  Machine<Integers> machine(schedules, Integers{});
-  ASSERT_EQ(machine.run(next), std::nullopt) << name(algorithm, collective, ranks);
+  Interpreter<Integers> interpreter(schedules, Integers{});
+  ASSERT_EQ(interpreter.run(next), std::nullopt) << name(algorithm, collective, ranks);
   for (Rank rank = 0; rank < ranks.count; ++rank) {
-    for (std::uint32_t chunk = 0; chunk < machine.chunks(); ++chunk) {
+    for (std::uint32_t chunk = 0; chunk < interpreter.chunks(); ++chunk) {
       if (collective == Collective::reduce_scatter && chunk != rank) continue;
-      ASSERT_EQ(machine.data(rank, chunk), expected(collective, ranks, chunk))
+      ASSERT_EQ(interpreter.data(rank, chunk), expected(collective, ranks, chunk))
           << name(algorithm, collective, ranks) << ", rank " << rank << ", chunk " << chunk;
     }
   }

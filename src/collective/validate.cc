@@ -1,7 +1,7 @@
 #include "collective/validate.h"
 
 #include "base/random_stream.h"
-#include "collective/machine.h"
+#include "collective/interpreter.h"
 
 namespace gradwire {
 namespace {
@@ -41,14 +41,14 @@ struct Greedy {
 
 class Checker {
  public:
-  Checker(const Machine<Symbols>& machine, Collective collective, const Ranks& ranks)
-      : machine_(machine), collective_(collective), ranks_(ranks) {}
+  Checker(const Interpreter<Symbols>& interpreter, Collective collective, const Ranks& ranks)
+      : interpreter_(interpreter), collective_(collective), ranks_(ranks) {}
 
   std::optional<std::string> problem() const {
     for (Rank rank = 0; rank < ranks_.count; ++rank) {
-      for (std::uint32_t chunk = 0; chunk < machine_.chunks(); ++chunk) {
+      for (std::uint32_t chunk = 0; chunk < interpreter_.chunks(); ++chunk) {
         if (collective_ == Collective::reduce_scatter && chunk != rank) continue;
-        const Symbol& value = machine_.data(rank, chunk);
+        const Symbol& value = interpreter_.data(rank, chunk);
         if (value.parts != expected(chunk)) return at(rank, chunk, "is not what it should be");
         if (value.made != reference(chunk).made) return at(rank, chunk, "differs from rank 0's");
       }
@@ -58,7 +58,7 @@ class Checker {
 
  private:
   const Symbol& reference(std::uint32_t chunk) const {
-    return machine_.data(collective_ == Collective::reduce_scatter ? chunk : 0, chunk);
+    return interpreter_.data(collective_ == Collective::reduce_scatter ? chunk : 0, chunk);
   }
   std::uint64_t expected(std::uint32_t chunk) const {
     if (collective_ == Collective::broadcast) return Symbols::weight(ranks_.root, chunk);
@@ -74,7 +74,7 @@ class Checker {
     return "chunk " + std::to_string(chunk) + " on rank " + std::to_string(rank) + " " + what;
   }
 
-  const Machine<Symbols>& machine_;
+  const Interpreter<Symbols>& interpreter_;
   Collective collective_;
   Ranks ranks_;
   mutable std::uint32_t cached_chunk_ = ~std::uint32_t{0};
@@ -100,9 +100,9 @@ std::optional<std::string> validate(std::span<const Schedule> schedules, Collect
     if (schedule.chunks != schedules[0].chunks) return "ranks cut the numbers into unlike chunks";
     if (schedule.slots > 32) return "more than 32 slots";
   }
-  Machine<Symbols> machine(schedules, Symbols{});
-  if (auto problem = machine.run(Greedy())) return problem;
-  return Checker(machine, collective, ranks).problem();
+  Interpreter<Symbols> interpreter(schedules, Symbols{});
+  if (auto problem = interpreter.run(Greedy())) return problem;
+  return Checker(interpreter, collective, ranks).problem();
 }
 
 }  // namespace gradwire

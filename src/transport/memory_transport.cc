@@ -70,7 +70,7 @@ bool MemoryTransport::post(Peer& peer, std::uint32_t rank, const Waiting& messag
   entry.bytes = message.bytes;
   peer.tickets[index] = message.ticket;
   ++peer.next_out;
-  entry.state.store(OutboxEntry::posted, std::memory_order_release);
+  entry.state.store(OutboxEntry::posted, std::memory_order_seq_cst);
   wake(peer);
   return true;
 }
@@ -79,7 +79,7 @@ void MemoryTransport::release(const Arrival& arrival) noexcept {
   Peer& peer = peers_[arrival.peer];
   if (peer.dead) return;
   peer.outbox.ring(me_).entries[arrival.handle].state.store(OutboxEntry::released,
-                                                            std::memory_order_release);
+                                                            std::memory_order_seq_cst);
   wake(peer);
 }
 
@@ -223,8 +223,7 @@ bool MemoryTransport::anything_to_do() const noexcept {
 }
 
 void MemoryTransport::wake(const Peer& peer) const noexcept {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (peer.outbox.header().asleep.load(std::memory_order_relaxed) == 0) return;
+  if (peer.outbox.header().asleep.load(std::memory_order_seq_cst) == 0) return;
   eventfd_write(peer.link.wake->get(), 1);
 }
 

@@ -42,8 +42,9 @@ struct OutboxRing {
 struct OutboxHeader {
   static constexpr std::size_t kReasonBytes = 240;
 
-  /// Set by the owner before it sleeps; peers that see it write to its event. Sequentially
-  /// consistent on both sides: either the owner sees the entry, or the peer sees the flag.
+  /// Set by the owner before it sleeps; peers that see it write to its event. This flag and the
+  /// states of entries are sequentially consistent: either the owner, before it sleeps, sees what a
+  /// peer did, or the peer sees the flag.
   alignas(64) std::atomic<std::uint32_t> asleep{0};
   /// 1 + the culprit's rank, once `reason` is written. Release by the owner, acquire by peers.
   alignas(64) std::atomic<std::uint32_t> aborted{0};
@@ -81,7 +82,7 @@ class Outbox {
     if (header().aborted.load(std::memory_order_relaxed) != 0) return;
     const std::size_t length = std::min(reason.size(), OutboxHeader::kReasonBytes - 1);
     std::memcpy(header().reason, reason.data(), length);
-    header().aborted.store(culprit + 1, std::memory_order_release);
+    header().aborted.store(culprit + 1, std::memory_order_seq_cst);
   }
   std::string abort_reason() const {  // the peer may be malicious: no end is trusted
     return {header().reason, strnlen(header().reason, OutboxHeader::kReasonBytes)};

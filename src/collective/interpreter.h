@@ -23,11 +23,11 @@
 namespace gradwire {
 
 template <class Algebra>
-class Machine {
+class Interpreter {
  public:
   using Value = typename Algebra::Value;
 
-  Machine(std::span<const Schedule> schedules, Algebra algebra)
+  Interpreter(std::span<const Schedule> schedules, Algebra algebra)
       : schedules_(schedules), algebra_(std::move(algebra)), count_(schedules.size()) {
     chunks_ = schedules[0].chunks;
     ranks_.resize(count_);
