@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "array_views.h"
+#include "communicator_binding.h"
 #include "gradwire/codec.h"
 #include "gradwire/environment.h"
 #include "gradwire/error.h"
@@ -64,6 +65,10 @@ const char* name_of(ErrorCode code) {
       return "unavailable";
     case ErrorCode::io:
       return "io";
+    case ErrorCode::timeout:
+      return "timeout";
+    case ErrorCode::peer_failed:
+      return "peer_failed";
   }
   return "unknown";
 }
@@ -109,7 +114,9 @@ void add_error(nb::module_& module) {
       "kind.\n\n"
       "Codes are ``invalid_spec`` (an unknown codec, key or value), ``unavailable`` (not on this\n"
       "CPU), ``invalid_argument``, and for frames ``truncated``, ``corrupt``, ``count_mismatch``,\n"
-      "``unsupported_version``, ``unknown_codec`` and ``too_many_elements``.";
+      "``unsupported_version``, ``unknown_codec`` and ``too_many_elements``; for ranks "
+      "``timeout``\n"
+      "and ``peer_failed``, whose messages name the rank.";
   nb::object type =
       nb::steal(PyErr_NewExceptionWithDoc("gradwire.Error", doc, PyExc_Exception, members.ptr()));
   if (!type.is_valid()) throw nb::python_error();
@@ -342,5 +349,6 @@ NB_MODULE(_gradwire, module) {
   module.def("isas", &gradwire::available_isas);
   module.def("isa", &gradwire::current_isa);
   module.def("use_isa", &gradwire::use_isa, "name"_a);
+  add_communicator(module);
   module.def("configure_from_environment", &gradwire::configure_from_environment);
 }

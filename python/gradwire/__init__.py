@@ -34,15 +34,20 @@ from typing import Any, NamedTuple
 
 from . import _gradwire
 from ._gradwire import Error, __version__
+from .ranks import Communicator, Statistics, Work, connect
 
 __all__ = [
     "Codec",
+    "Communicator",
     "Error",
     "Segment",
+    "Statistics",
     "Traits",
+    "Work",
     "__version__",
     "codec",
     "codecs",
+    "connect",
     "decode",
     "encode",
     "inspect",

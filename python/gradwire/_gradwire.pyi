@@ -19,6 +19,55 @@ class Codec:
     ) -> bytes: ...
     def equals(self, other: Codec) -> bool: ...
 
+class Work:
+    def wait(self) -> None: ...
+    def done(self) -> bool: ...
+    def statistics(self) -> tuple[int, int, float]: ...
+
+class Communicator:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def all_reduce(
+        self,
+        names: list[str],
+        arrays: list[Any],
+        codecs: list[Codec],
+        seed: int,
+        step: int,
+        algorithm: str,
+        timeout: float,
+    ) -> Work: ...
+    def broadcast(
+        self,
+        names: list[str],
+        arrays: list[Any],
+        codecs: list[Codec],
+        root: int,
+        seed: int,
+        step: int,
+        timeout: float,
+    ) -> Work: ...
+    def reduce_scatter(
+        self, name: str, array: Any, codec: Codec, seed: int, step: int, timeout: float
+    ) -> Work: ...
+    def all_gather(
+        self, name: str, array: Any, codec: Codec, seed: int, step: int, timeout: float
+    ) -> Work: ...
+    def barrier(self, timeout: float) -> Work: ...
+
+def connect(
+    rank: int,
+    size: int,
+    store: str,
+    transport: str,
+    algorithm: str,
+    interface: str,
+    port: int,
+    timeout: float,
+    lanes: int,
+) -> Communicator: ...
 def encode_many(
     codecs: list[Codec], arrays: list[Any], seed: int, step: int, tensor: int, rank: int
 ) -> bytes: ...

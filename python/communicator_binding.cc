@@ -1,0 +1,141 @@
+#include "communicator_binding.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "array_views.h"
+#include "gradwire/communicator.h"
+
+namespace gradwire::python {
+namespace {
+
+/// An operation with the arrays it works on: they must not go away before it is done.
+class PyWork {
+ public:
+  PyWork(Work work, std::vector<OutputArray> arrays)
+      : work_(std::move(work)), arrays_(std::move(arrays)) {}
+  PyWork(PyWork&&) = default;
+  PyWork& operator=(PyWork&&) = delete;
+  ~PyWork() {
+    if (arrays_.empty()) return;  // moved from, or nothing to keep
+    try {
+      wait();
+    } catch (const Error&) {  // whoever wanted to know has waited
+    }
+  }
+
+  void wait() {
+    const nb::gil_scoped_release released;
+    work_.wait();
+  }
+  bool done() const { return work_.done(); }
+  nb::tuple statistics() const {
+    const Statistics statistics = work_.statistics();
+    return nb::make_tuple(statistics.sent_bytes, statistics.sent_messages, statistics.seconds);
+  }
+
+ private:
+  Work work_;
+  std::vector<OutputArray> arrays_;
+};
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<long>(seconds * 1000));
+}
+
+OperationOptions operation_options(std::uint64_t seed, std::uint64_t step,
+                                   const std::string& algorithm, double timeout) {
+  return {.seed = seed, .step = step, .algorithm = algorithm, .timeout = milliseconds(timeout)};
+}
+
+std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
+                                      const std::string& store, const std::string& transport,
+                                      const std::string& algorithm, const std::string& interface,
+                                      std::uint16_t port, double timeout, std::uint32_t lanes) {
+  const nb::gil_scoped_release released;
+  return Communicator::connect({.rank = rank,
+                                .size = size,
+                                .store = store,
+                                .transport = transport,
+                                .algorithm = algorithm,
+                                .interface = interface,
+                                .port = port,
+                                .timeout = milliseconds(timeout),
+                                .lanes = lanes});
+}
+
+/// The arrays of one call, as tensors.
+struct Call {
+  std::vector<OutputArray> arrays;
+  std::vector<Tensor> tensors;
+
+  Call(const std::vector<std::string>& names, const std::vector<nb::object>& objects,
+       const std::vector<Codec>& codecs) {
+    for (std::size_t i = 0; i < objects.size(); ++i) {
+      arrays.emplace_back(objects[i], "x");
+      tensors.push_back({names.at(i), arrays.back().view(), codecs.at(i)});
+    }
+  }
+};
+
+PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
+                  const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
+                  std::uint64_t seed, std::uint64_t step, const std::string& algorithm,
+                  double timeout) {
+  Call call(names, arrays, codecs);
+  Work work = ranks.all_reduce(call.tensors, operation_options(seed, step, algorithm, timeout));
+  return {std::move(work), std::move(call.arrays)};
+}
+
+PyWork broadcast(Communicator& ranks, const std::vector<std::string>& names,
+                 const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
+                 std::uint32_t root, std::uint64_t seed, std::uint64_t step, double timeout) {
+  Call call(names, arrays, codecs);
+  Work work = ranks.broadcast(call.tensors, root, operation_options(seed, step, "", timeout));
+  return {std::move(work), std::move(call.arrays)};
+}
+
+template <Work (Communicator::*kOperation)(const Tensor&, const OperationOptions&)>
+PyWork of_parts(Communicator& ranks, const std::string& name, const nb::object& array,
+                const Codec& codec, std::uint64_t seed, std::uint64_t step, double timeout) {
+  Call call({name}, {array}, {codec});
+  Work work = (ranks.*kOperation)(call.tensors[0], operation_options(seed, step, "", timeout));
+  return {std::move(work), std::move(call.arrays)};
+}
+
+}  // namespace
+
+void add_communicator(nb::module_& module) {
+  using nb::literals::operator""_a;
+  nb::class_<PyWork>(module, "Work")
+      .def("wait", &PyWork::wait)
+      .def("done", &PyWork::done)
+      .def("statistics", &PyWork::statistics);
+  nb::class_<Communicator>(module, "Communicator")
+      .def_prop_ro("rank", &Communicator::rank)
+      .def_prop_ro("size", &Communicator::size)
+      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "seed"_a, "step"_a,
+           "algorithm"_a, "timeout"_a)
+      .def("broadcast", &broadcast, "names"_a, "arrays"_a, "codecs"_a, "root"_a, "seed"_a, "step"_a,
+           "timeout"_a)
+      .def("reduce_scatter", &of_parts<&Communicator::reduce_scatter>, "name"_a, "array"_a,
+           "codec"_a, "seed"_a, "step"_a, "timeout"_a)
+      .def("all_gather", &of_parts<&Communicator::all_gather>, "name"_a, "array"_a, "codec"_a,
+           "seed"_a, "step"_a, "timeout"_a)
+      .def(
+          "barrier",
+          [](Communicator& ranks, double timeout) {
+            return PyWork(ranks.barrier(operation_options(0, 0, "", timeout)), {});
+          },
+          "timeout"_a);
+  module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "transport"_a, "algorithm"_a,
+             "interface"_a, "port"_a, "timeout"_a, "lanes"_a);
+}
+
+}  // namespace gradwire::python

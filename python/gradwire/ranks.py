@@ -1,0 +1,193 @@
+"""Ranks that compute together.
+
+    ranks = gradwire.connect(rank=0, size=4, store="file:/shared/job42")
+    work = ranks.all_reduce(gradient, codec="grid:step=0.5", step=step)
+    ...                                    # compute something else
+    work.wait()                            # gradient holds the sum; raises when a rank failed
+
+Every rank makes the same calls in the same order, with arrays of the same sizes and dtypes. Results
+are equal on all ranks to the bit. Every call ends within its timeout: a rank that died, left or
+stopped is named in the `Error` on all others, after which the communicator is of no use.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from . import _gradwire
+
+
+class Statistics(NamedTuple):
+    """What an operation cost this rank."""
+
+    sent_bytes: int
+    """On the wire or in shared memory, headers included."""
+    sent_messages: int
+    seconds: float
+    """From the call to the end."""
+
+
+class Work:
+    """An operation under way. Keeps its arrays alive; waits when it is deleted."""
+
+    __slots__ = ("_native", "_ranks")  # cleared in this order: the communicator goes last
+
+    def __init__(self, native: _gradwire.Work, ranks: _gradwire.Communicator) -> None:
+        self._native = native
+        self._ranks = ranks
+
+    def wait(self) -> None:
+        """Returns when the operation is done; raises its `Error`. Releases the GIL."""
+        self._native.wait()
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._native.done()
+
+    def statistics(self) -> Statistics:
+        """Once done."""
+        return Statistics(*self._native.statistics())
+
+
+def _native_codec(codec: Any) -> _gradwire.Codec:
+    return _gradwire.Codec.parse(codec) if isinstance(codec, str) else codec._native
+
+
+class Communicator:
+    """This rank among the others. Made by `connect`.
+
+    `x` is a writable array, as everywhere in this package, and is changed in place; `timeout` is in
+    seconds, None being what `connect` was given.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _gradwire.Communicator) -> None:
+        self._native = native
+
+    @property
+    def rank(self) -> int:
+        return self._native.rank
+
+    @property
+    def size(self) -> int:
+        return self._native.size
+
+    def all_reduce(
+        self,
+        x: Any,
+        codec: Any = "none",
+        *,
+        name: str | Sequence[str] | None = None,
+        seed: int = 0,
+        step: int = 0,
+        algorithm: str = "",
+        timeout: float | None = None,
+    ) -> Work:
+        """The sum over all ranks, in place.
+
+        `x` may be a list of arrays: they travel together. `codec` is then one for all, or a list;
+        `name`, a list likewise, tells their random numbers apart.
+        """
+        arrays, names, codecs = _listed(x, name, codec)
+        return Work(
+            self._native.all_reduce(names, arrays, codecs, seed, step, algorithm, timeout or 0),
+            self._native,
+        )
+
+    def broadcast(
+        self,
+        x: Any,
+        root: int = 0,
+        codec: Any = "none",
+        *,
+        name: str | Sequence[str] | None = None,
+        seed: int = 0,
+        step: int = 0,
+        timeout: float | None = None,
+    ) -> Work:
+        """What the root's `x` decodes to, everywhere."""
+        arrays, names, codecs = _listed(x, name, codec)
+        return Work(
+            self._native.broadcast(names, arrays, codecs, root, seed, step, timeout or 0),
+            self._native,
+        )
+
+    def reduce_scatter(
+        self,
+        x: Any,
+        codec: Any = "none",
+        *,
+        name: str = "",
+        seed: int = 0,
+        step: int = 0,
+        timeout: float | None = None,
+    ) -> Work:
+        """Of the `size` equal parts of `x`, this rank's becomes the sum; others are unspecified."""
+        codec = _native_codec(codec)
+        return Work(
+            self._native.reduce_scatter(name, x, codec, seed, step, timeout or 0), self._native
+        )
+
+    def all_gather(
+        self,
+        x: Any,
+        codec: Any = "none",
+        *,
+        name: str = "",
+        seed: int = 0,
+        step: int = 0,
+        timeout: float | None = None,
+    ) -> Work:
+        """Of the `size` equal parts of `x`, this rank's is sent to all."""
+        codec = _native_codec(codec)
+        return Work(self._native.all_gather(name, x, codec, seed, step, timeout or 0), self._native)
+
+    def barrier(self, *, timeout: float | None = None) -> Work:
+        """Done when every rank has called it."""
+        return Work(self._native.barrier(timeout or 0), self._native)
+
+
+def _listed(x: Any, name: Any, codec: Any) -> tuple[list[Any], list[str], list[Any]]:
+    """Arrays, names and codecs, one of each per array."""
+    arrays = list(x) if isinstance(x, list | tuple) else [x]
+    names = list(name) if isinstance(name, list | tuple) else None
+    if names is None:
+        names = (
+            [name or ""] if len(arrays) == 1 else [f"{name or ''}{i}" for i in range(len(arrays))]
+        )
+    codecs = list(codec) if isinstance(codec, list | tuple) else [codec] * len(arrays)
+    if not len(arrays) == len(names) == len(codecs):
+        raise ValueError(
+            f"{len(arrays)} arrays, {len(names)} names and {len(codecs)} codecs: give as many of each"
+        )
+    return arrays, names, [_native_codec(c) for c in codecs]
+
+
+def connect(
+    rank: int | None = None,
+    size: int | None = None,
+    store: str = "",
+    *,
+    transport: str = "auto",
+    algorithm: str = "auto",
+    interface: str = "",
+    port: int = 0,
+    timeout: float = 60.0,
+    lanes: int = 8,
+) -> Communicator:
+    """Connects with the other ranks. `rank` and `size` default to what torchrun sets in RANK and
+    WORLD_SIZE.
+
+    `store` is where ranks find one another: ``file:DIRECTORY``, a new directory that all of them
+    see. `transport` is ``auto`` (shared memory inside a host, tcp between hosts), ``shm`` or
+    ``tcp``. `interface` picks a network interface for tcp by name or address, `port` a port.
+    `timeout`, in seconds, is for connecting and for each operation.
+    """
+    rank = int(os.environ.get("RANK", 0)) if rank is None else rank
+    size = int(os.environ.get("WORLD_SIZE", 1)) if size is None else size
+    return Communicator(
+        _gradwire.connect(rank, size, store, transport, algorithm, interface, port, timeout, lanes)
+    )

@@ -1,0 +1,126 @@
+"""gradwire.connect, with ranks as processes."""
+
+import multiprocessing
+import traceback
+
+import numpy as np
+import pytest
+
+import gradwire
+
+spawn = multiprocessing.get_context("spawn")
+
+
+def run_rank(body, rank, size, store, results):
+    try:
+        with_ranks = gradwire.connect(rank, size, f"file:{store}", timeout=30)
+        results.put((rank, body(with_ranks), None))
+    except Exception:
+        results.put((rank, None, traceback.format_exc()))
+
+
+def on_ranks(body, size, store):
+    """`body(ranks)` in a process per rank; their results by rank."""
+    results = spawn.Queue()
+    processes = [
+        spawn.Process(target=run_rank, args=(body, rank, size, str(store), results))
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    found = {}
+    try:
+        for _ in processes:
+            rank, result, error = results.get(timeout=60)
+            assert error is None, error
+            found[rank] = result
+    finally:
+        for process in processes:
+            process.join(timeout=10)
+            process.kill()
+    return [found[rank] for rank in range(size)]
+
+
+def exact_sum(ranks):
+    x = np.arange(1000, dtype=np.float32) * (ranks.rank + 1)
+    work = ranks.all_reduce(x)
+    work.wait()
+    assert work.done()
+    assert work.statistics().sent_bytes > 0
+    return x
+
+
+def test_all_reduce_sums_exactly(tmp_path):
+    for x in on_ranks(exact_sum, 3, tmp_path / "store"):
+        assert np.array_equal(x, np.arange(1000, dtype=np.float32) * 6)
+
+
+def several(ranks):
+    rng = np.random.default_rng(ranks.rank)
+    x = [rng.standard_normal(n, dtype=np.float32) for n in (10, 5000, 1)]
+    before = [a.copy() for a in x]
+    ranks.all_reduce(x, codec=["none", "grid:step=0.1", "none"], seed=1, step=2).wait()
+    return before, x
+
+
+def test_lossy_sums_are_near_and_equal_on_all_ranks(tmp_path):
+    results = on_ranks(several, 2, tmp_path / "store")
+    for i in range(3):
+        total = sum(before[i] for before, _ in results)
+        assert np.abs(results[0][1][i] - total).max() < (0.5 if i == 1 else 1e-6)
+        assert results[0][1][i].tobytes() == results[1][1][i].tobytes()
+
+
+def others(ranks):
+    size, rank = ranks.size, ranks.rank
+    ranks.barrier().wait()
+    x = np.full(4, rank, np.float32)
+    ranks.broadcast(x, root=1).wait()
+    parts = np.arange(size * 3, dtype=np.float32) + rank
+    ranks.reduce_scatter(parts).wait()
+    gathered = np.zeros(size * 2, np.float32)
+    gathered[2 * rank : 2 * rank + 2] = rank + 1
+    ranks.all_gather(gathered).wait()
+    return x, parts[3 * rank : 3 * rank + 3], gathered
+
+
+def test_broadcast_reduce_scatter_and_all_gather(tmp_path):
+    for rank, (x, part, gathered) in enumerate(on_ranks(others, 2, tmp_path / "store")):
+        assert x.tolist() == [1, 1, 1, 1]
+        assert part.tolist() == [2 * i + 1 for i in range(3 * rank, 3 * rank + 3)]
+        assert gathered.tolist() == [1, 1, 2, 2]
+
+
+def leaves(ranks):
+    if ranks.rank == 1:
+        return None
+    try:
+        ranks.all_reduce(np.zeros(10, np.float32), timeout=20).wait()
+    except gradwire.Error as error:
+        return error.code, str(error)
+
+
+def test_a_rank_that_leaves_is_named(tmp_path):
+    results = on_ranks(leaves, 3, tmp_path / "store")
+    for rank in (0, 2):
+        code, message = results[rank]
+        assert code == "peer_failed"
+        assert "rank 1" in message
+
+
+def test_one_rank_needs_no_store():
+    x = np.ones(5, np.float32)
+    gradwire.connect(0, 1).all_reduce(x, "sign").wait()
+    assert x.tolist() == [1] * 5
+
+
+def test_wrong_arguments_raise_with_a_sentence(tmp_path):
+    with pytest.raises(gradwire.Error, match="rank 3 is not one of 2 ranks"):
+        gradwire.connect(3, 2, f"file:{tmp_path}")
+    with pytest.raises(gradwire.Error, match="take file:DIRECTORY"):
+        gradwire.connect(0, 2, "cloud:9")
+    alone = gradwire.connect(0, 1)
+    with pytest.raises(ValueError, match="give as many of each"):
+        alone.all_reduce([np.ones(1, np.float32)] * 2, codec=["none"])
+    with pytest.raises(gradwire.Error, match="nobody wrote"):
+        gradwire.connect(1, 2, f"file:{tmp_path}/nobody", timeout=0.2)
