@@ -1,4 +1,4 @@
-"""torch's gloo on the ranks that `gradwire bench allreduce` made: medians by size, as JSON from rank 0.
+"""torch's gloo on the ranks of `gradwire bench allreduce`: medians by size, as JSON from rank 0.
 
 gloo_allreduce.py STORE REPEAT SIZE...
 """

@@ -161,7 +161,7 @@ def _listed(x: Any, name: Any, codec: Any) -> tuple[list[Any], list[str], list[A
     codecs = list(codec) if isinstance(codec, list | tuple) else [codec] * len(arrays)
     if not len(arrays) == len(names) == len(codecs):
         raise ValueError(
-            f"{len(arrays)} arrays, {len(names)} names and {len(codecs)} codecs: give as many of each"
+            f"{len(arrays)} arrays, {len(names)} names, {len(codecs)} codecs: give as many of each"
         )
     return arrays, names, [_native_codec(c) for c in codecs]
 

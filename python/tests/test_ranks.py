@@ -3,10 +3,9 @@
 import multiprocessing
 import traceback
 
+import gradwire
 import numpy as np
 import pytest
-
-import gradwire
 
 spawn = multiprocessing.get_context("spawn")
 

@@ -46,6 +46,7 @@ void add_subcommands(CLI::App& app) {
   add_bench_allreduce(bench);
   add_inspect(app);
   add_hosts(app);
+  add_schedule(app);
 }
 
 /// The command that the arguments named, as far as they did: "gradwire bench codec".

@@ -16,5 +16,6 @@ void add_bench_distortion(CLI::App& bench);
 void add_bench_coder(CLI::App& bench);
 void add_inspect(CLI::App& gradwire);
 void add_hosts(CLI::App& gradwire);
+void add_schedule(CLI::App& gradwire);
 
 }  // namespace gradwire::cli

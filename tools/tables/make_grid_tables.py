@@ -1,15 +1,15 @@
-"""Writes src/codec/grid_tables.inc, the frequency tables of the grid codec (docs/format.md, "Tables").
+"""Writes src/codec/grid_tables.inc, the grid codec's frequency tables (docs/format.md, "Tables").
 
-The numbers in that file are normative; this script records where they come from. Each table gives 16
-symbols frequencies that add up to 4096, none of them 0.
+The numbers in that file are normative; this script records where they come from. Each table gives
+16 symbols frequencies that add up to 4096, none of them 0.
 
-Tables 0..159, for the integers q of a block: 8 shapes x 20 levels. A shape is a generalized Gaussian
-density exp(-|x/a|^exponent), mixed with a share of zeros (gradients behind inactive units); the level is
-the mean magnitude of q after stochastic rounding. Symbol q + 8 stands for q = -7..7, symbol 0 for
-everything else (an escape).
+Tables 0..159, for the integers q of a block: 8 shapes x 20 levels. A shape is a generalized
+Gaussian density exp(-|x/a|^exponent), mixed with a share of zeros (gradients behind inactive
+units); the level is the mean magnitude of q after stochastic rounding. Symbol q + 8 stands for
+q = -7..7, symbol 0 for everything else (an escape).
 
-Tables 160..175, for what describes the blocks: the share of all-zero blocks (symbol 1) x the spread of
-the differences from one block to the next (symbol 9 + difference); symbol 0 is an escape.
+Tables 160..175, for what describes the blocks: the share of all-zero blocks (symbol 1) x the spread
+of the differences from one block to the next (symbol 9 + difference); symbol 0 is an escape.
 
     python tools/tables/make_grid_tables.py > src/codec/grid_tables.inc
 """
