@@ -182,7 +182,7 @@ def connect(
     WORLD_SIZE.
 
     `store` is where ranks find one another: ``file:DIRECTORY``, a new directory that all of them
-    see. `transport` is ``auto`` (shared memory inside a host, tcp between hosts), ``shm`` or
+    see, or ``tcp:HOST:PORT``, where rank 0 listens. `transport` is ``auto`` (shared memory inside a host, tcp between hosts), ``shm`` or
     ``tcp``. `interface` picks a network interface for tcp by name or address, `port` a port.
     `timeout`, in seconds, is for connecting and for each operation.
     """

@@ -67,10 +67,4 @@ std::unique_ptr<Store> open_file_store(const std::string& directory) {
   return std::make_unique<FileStore>(directory);
 }
 
-std::unique_ptr<Store> open_store(std::string_view text, std::uint32_t, Deadline) {
-  if (text.starts_with("file:")) return open_file_store(std::string(text.substr(5)));
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("'{}' is no store; take file:DIRECTORY", text));
-}
-
 }  // namespace gradwire

@@ -21,5 +21,8 @@ class Store {
 std::unique_ptr<Store> open_store(std::string_view text, std::uint32_t rank, Deadline deadline);
 
 std::unique_ptr<Store> open_file_store(const std::string& directory);
+/// `serves`: this rank is the store.
+std::unique_ptr<Store> open_tcp_store(const std::string& host, const std::string& port, bool serves,
+                                      Deadline deadline);
 
 }  // namespace gradwire

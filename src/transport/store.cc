@@ -1,0 +1,32 @@
+#include "transport/store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gradwire/error.h"
+
+namespace gradwire {
+namespace {
+
+bool is_port(std::string_view text) {
+  return !text.empty() && text.size() <= 5 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+         std::stoi(std::string(text)) > 0 && std::stoi(std::string(text)) < 65536;
+}
+
+}  // namespace
+
+std::unique_ptr<Store> open_store(std::string_view text, std::uint32_t rank, Deadline deadline) {
+  if (text.starts_with("file:") && text.size() > 5)
+    return open_file_store(std::string(text.substr(5)));
+  const std::size_t colon = text.rfind(':');
+  if (text.starts_with("tcp:") && colon > 4 && is_port(text.substr(colon + 1))) {
+    return open_tcp_store(std::string(text.substr(4, colon - 4)),
+                          std::string(text.substr(colon + 1)), rank == 0, deadline);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("'{}' is no store; take file:DIRECTORY or tcp:HOST:PORT", text));
+}
+
+}  // namespace gradwire

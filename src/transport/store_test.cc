@@ -1,0 +1,132 @@
+#include "transport/store.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "gradwire/error.h"
+#include "transport/file_descriptor.h"
+
+namespace gradwire {
+namespace {
+
+namespace fs = std::filesystem;
+
+Deadline in(int milliseconds) { return Clock::now() + std::chrono::milliseconds(milliseconds); }
+
+/// A port that nobody uses now.
+std::string free_port() {
+  const FileDescriptor probe(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t length = sizeof(address);
+  bind(probe.get(), reinterpret_cast<sockaddr*>(&address), length);
+  getsockname(probe.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+struct Case {
+  std::string name;
+  std::function<std::string()> make;  // the store's text
+};
+
+class StoreTest : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { text_ = GetParam().make(); }
+  void TearDown() override {
+    if (text_.starts_with("file:")) fs::remove_all(text_.substr(5));
+  }
+  std::string text_;
+};
+
+TEST_P(StoreTest, what_one_rank_sets_all_get) {
+  const auto zero = open_store(text_, 0, in(5000));
+  const auto one = open_store(text_, 1, in(5000));
+  const std::string binary("\0\n\xff text", 8);
+  zero->set("a", binary);
+  one->set("b", "");
+  EXPECT_EQ(one->get("a", in(5000)), binary);
+  EXPECT_EQ(zero->get("b", in(5000)), "");
+  EXPECT_EQ(zero->get("a", in(5000)), binary);
+}
+
+TEST_P(StoreTest, a_get_waits_for_its_key) {
+  const auto zero = open_store(text_, 0, in(5000));
+  std::thread late([&] {
+    const auto one = open_store(text_, 1, in(5000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    one->set("late", std::string(60'000, 'x'));
+  });
+  EXPECT_EQ(zero->get("late", in(10'000)).size(), 60'000u);
+  late.join();
+}
+
+TEST_P(StoreTest, a_key_that_never_comes_is_a_timeout) {
+  const auto zero = open_store(text_, 0, in(5000));
+  try {
+    zero->get("never", in(100));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, StoreTest,
+                         testing::Values(Case{"file",
+                                              [] {
+                                                std::string path =
+                                                    fs::temp_directory_path() / "gradwire-XXXXXX";
+                                                return std::string("file:") + mkdtemp(path.data());
+                                              }},
+                                         Case{"tcp",
+                                              [] { return "tcp:localhost:" + free_port(); }}),
+                         [](const auto& each) { return each.param.name; });
+
+TEST(TcpStore, nobody_serves_is_a_timeout_that_names_the_store) {
+  const std::string text = "tcp:localhost:" + free_port();
+  try {
+    open_store(text, 1, in(100));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_NE(std::string(error.what()).find(text.substr(4)), std::string::npos) << error.what();
+  }
+}
+
+TEST(TcpStore, garbage_and_strangers_change_nothing) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:localhost:" + port, 0, in(5000));
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 20; ++i) {
+    strangers.emplace_back(socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(
+        connect(strangers.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    const std::string garbage(i % 2 == 0 ? 500'000 : 10, static_cast<char>('a' + i));
+    send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  zero->set("a", "1");
+  EXPECT_EQ(zero->get("a", in(5000)), "1");
+}
+
+TEST(OpenStore, what_is_no_store_is_refused_with_what_is) {
+  for (const char* text : {"", "file:", "tcp:", "tcp:host", "tcp:host:", "tcp:host:x", "tcp:host:0",
+                           "tcp:host:70000", "redis:x"}) {
+    try {
+      open_store(text, 1, in(10));
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << text;
+      EXPECT_NE(std::string(error.what()).find("tcp:HOST:PORT"), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
