@@ -58,19 +58,23 @@ void MemoryTransport::send(std::uint32_t rank, Tag tag, std::span<const std::byt
   const std::uint64_t offset =
       bytes.empty() ? 0 : static_cast<std::uint64_t>(bytes.data() - own_.messages().data());
   const Waiting message{tag, offset, bytes.size(), ticket};
+  peer.outstanding.push_back(ticket);
   if (!peer.waiting.empty() || !post(peer, rank, message)) peer.waiting.push_back(message);
 }
 
+bool MemoryTransport::can_post(const Peer& peer, std::uint32_t rank) const noexcept {
+  const OutboxEntry& entry = own_.ring(rank).entries[peer.next_out % OutboxRing::kEntries];
+  return entry.posted.load(std::memory_order_seq_cst) == 0;
+}
+
 bool MemoryTransport::post(Peer& peer, std::uint32_t rank, const Waiting& message) noexcept {
-  const std::uint32_t index = peer.next_out % OutboxRing::kEntries;
-  OutboxEntry& entry = own_.ring(rank).entries[index];
-  if (peer.next_out - peer.oldest_out == OutboxRing::kEntries) return false;
+  if (!can_post(peer, rank)) return false;
+  OutboxEntry& entry = own_.ring(rank).entries[peer.next_out++ % OutboxRing::kEntries];
   entry.tag = message.tag;
   entry.offset = message.offset;
   entry.bytes = message.bytes;
-  peer.tickets[index] = message.ticket;
-  ++peer.next_out;
-  entry.state.store(OutboxEntry::posted, std::memory_order_seq_cst);
+  entry.ticket = message.ticket;
+  entry.posted.store(1, std::memory_order_seq_cst);
   wake(peer);
   return true;
 }
@@ -78,9 +82,23 @@ bool MemoryTransport::post(Peer& peer, std::uint32_t rank, const Waiting& messag
 void MemoryTransport::release(const Arrival& arrival) noexcept {
   Peer& peer = peers_[arrival.peer];
   if (peer.dead) return;
-  peer.outbox.ring(me_).entries[arrival.handle].state.store(OutboxEntry::released,
-                                                            std::memory_order_seq_cst);
+  const bool must_wait = !peer.waiting_release.empty();
+  if (must_wait || !give_back(peer, arrival.peer, arrival.handle)) {
+    peer.waiting_release.push_back(arrival.handle);
+  }
+}
+
+bool MemoryTransport::can_give_back(const Peer& peer, std::uint32_t rank) const noexcept {
+  const auto& place = own_.ring(rank).released[peer.next_released_out % OutboxRing::kEntries];
+  return place.load(std::memory_order_seq_cst) == 0;
+}
+
+bool MemoryTransport::give_back(Peer& peer, std::uint32_t rank, std::uint64_t ticket) noexcept {
+  if (!can_give_back(peer, rank)) return false;
+  auto& place = own_.ring(rank).released[peer.next_released_out++ % OutboxRing::kEntries];
+  place.store(ticket + 1, std::memory_order_seq_cst);
   wake(peer);
+  return true;
 }
 
 bool MemoryTransport::progress(Inbox& inbox) noexcept {
@@ -102,22 +120,28 @@ bool MemoryTransport::progress(Inbox& inbox) noexcept {
   return did;
 }
 
-/// Entries come back in any order; those behind the oldest are free once it is.
 bool MemoryTransport::reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept {
   bool did = false;
-  OutboxRing& ring = own_.ring(rank);
-  for (std::uint32_t i = peer.oldest_out; i != peer.next_out; ++i) {
-    OutboxEntry& entry = ring.entries[i % OutboxRing::kEntries];
-    if (entry.state.load(std::memory_order_acquire) == OutboxEntry::released) {
-      entry.state.store(OutboxEntry::free, std::memory_order_relaxed);
-      inbox.sent(peer.tickets[i % OutboxRing::kEntries]);
-      did = true;
-    }
-    const bool free = entry.state.load(std::memory_order_relaxed) == OutboxEntry::free;
-    if (free && i == peer.oldest_out) ++peer.oldest_out;
+  OutboxRing& ring = peer.outbox.ring(me_);
+  while (true) {
+    auto& place = ring.released[peer.next_released_in % OutboxRing::kEntries];
+    const std::uint64_t ticket = place.load(std::memory_order_seq_cst);
+    if (ticket == 0) break;
+    place.store(0, std::memory_order_seq_cst);
+    ++peer.next_released_in;
+    wake(peer);  // it may wait for a place
+    const auto known = std::find(peer.outstanding.begin(), peer.outstanding.end(), ticket - 1);
+    if (known == peer.outstanding.end()) continue;  // a peer's invention
+    peer.outstanding.erase(known);
+    inbox.sent(ticket - 1);
+    did = true;
   }
   while (!peer.waiting.empty() && post(peer, rank, peer.waiting.front())) {
     peer.waiting.pop_front();
+    did = true;
+  }
+  while (!peer.waiting_release.empty() && give_back(peer, rank, peer.waiting_release.front())) {
+    peer.waiting_release.pop_front();
     did = true;
   }
   return did;
@@ -129,22 +153,24 @@ bool MemoryTransport::take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcep
   OutboxRing& ring = peer.outbox.ring(me_);
   const std::span<std::byte> messages = peer.outbox.messages();
   while (true) {
-    const std::uint32_t index = peer.next_in % OutboxRing::kEntries;
-    OutboxEntry& entry = ring.entries[index];
-    if (entry.state.load(std::memory_order_acquire) != OutboxEntry::posted) break;
+    OutboxEntry& entry = ring.entries[peer.next_in % OutboxRing::kEntries];
+    if (entry.posted.load(std::memory_order_seq_cst) == 0) break;
+    const Tag tag = entry.tag;
     const std::uint64_t offset = entry.offset;
     const std::uint64_t bytes = entry.bytes;
+    const std::uint64_t ticket = entry.ticket;
     if (offset > messages.size() || bytes > messages.size() - offset) {
-      fail(peer, rank, inbox, {Fault::garbage, rank, rank, "a message outside of its memory"});
+      fail(peer, inbox, {Fault::garbage, rank, rank, "a message outside of its memory"});
       return true;
     }
-    if (!inbox.wants(rank, entry.tag)) {
+    if (!inbox.wants(rank, tag)) {
       peer.refused = true;
       break;
     }
     ++peer.next_in;
-    entry.state.store(OutboxEntry::taken, std::memory_order_relaxed);
-    inbox.arrived({rank, entry.tag, messages.subspan(offset, bytes), index});
+    entry.posted.store(0, std::memory_order_seq_cst);
+    wake(peer);  // it may wait for a place
+    inbox.arrived({rank, tag, messages.subspan(offset, bytes), ticket});
     did = true;
   }
   return did;
@@ -156,27 +182,19 @@ bool MemoryTransport::report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox)
   const std::uint32_t aborted = header.aborted.load(std::memory_order_acquire);
   if (aborted != 0) {
     const std::uint32_t culprit = std::min<std::uint32_t>(aborted - 1, peers_.size() - 1);
-    fail(peer, rank, inbox, {Fault::refused, rank, culprit, peer.outbox.abort_reason()});
+    fail(peer, inbox, {Fault::refused, rank, culprit, peer.outbox.abort_reason()});
     return true;
   }
   if (!peer.gone && header.gone.load(std::memory_order_acquire) == 0) return false;
   if (peer.refused) return false;
-  fail(peer, rank, inbox,
-       {Fault::lost, rank, rank, "its process ended or it closed the connection"});
+  fail(peer, inbox, {Fault::lost, rank, rank, "its process ended or it closed the connection"});
   return true;
 }
 
-void MemoryTransport::fail(Peer& peer, std::uint32_t rank, Inbox& inbox,
-                           const Failure& failure) noexcept {
+void MemoryTransport::fail(Peer& peer, Inbox& inbox, const Failure& failure) noexcept {
   peer.dead = true;
-  const OutboxRing& ring = own_.ring(rank);
-  for (std::uint32_t i = peer.oldest_out; i != peer.next_out; ++i) {
-    const std::uint32_t index = i % OutboxRing::kEntries;
-    const bool sent =
-        ring.entries[index].state.load(std::memory_order_relaxed) == OutboxEntry::free;
-    if (!sent) inbox.sent(peer.tickets[index]);
-  }
-  for (const Waiting& message : peer.waiting) inbox.sent(message.ticket);
+  for (const std::uint64_t ticket : peer.outstanding) inbox.sent(ticket);
+  peer.outstanding.clear();
   peer.waiting.clear();
   inbox.failed(failure);
 }
@@ -210,14 +228,15 @@ bool MemoryTransport::anything_to_do() const noexcept {
     if (!connected(rank)) continue;
     const OutboxHeader& header = peer.outbox.header();
     if (header.aborted.load(std::memory_order_seq_cst) != 0) return true;
-    for (std::uint32_t i = peer.oldest_out; i != peer.next_out; ++i) {
-      const OutboxEntry& sent = own_.ring(rank).entries[i % OutboxRing::kEntries];
-      if (sent.state.load(std::memory_order_seq_cst) == OutboxEntry::released) return true;
-    }
+    const OutboxRing& ring = peer.outbox.ring(me_);
+    const auto& released = ring.released[peer.next_released_in % OutboxRing::kEntries];
+    if (released.load(std::memory_order_seq_cst) != 0) return true;
+    if (!peer.waiting.empty() && can_post(peer, rank)) return true;
+    if (!peer.waiting_release.empty() && can_give_back(peer, rank)) return true;
     if (peer.refused) continue;  // asked again in the next `progress`, which needs no event
     if (peer.gone || header.gone.load(std::memory_order_seq_cst) != 0) return true;
-    const OutboxEntry& next = peer.outbox.ring(me_).entries[peer.next_in % OutboxRing::kEntries];
-    if (next.state.load(std::memory_order_seq_cst) == OutboxEntry::posted) return true;
+    const OutboxEntry& next = ring.entries[peer.next_in % OutboxRing::kEntries];
+    if (next.posted.load(std::memory_order_seq_cst) != 0) return true;
   }
   return false;
 }

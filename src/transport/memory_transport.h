@@ -51,24 +51,29 @@ class MemoryTransport final : public Transport {
   struct Peer {
     MemoryPeer link;
     Outbox outbox;
-    std::uint32_t next_in = 0;     // the entry of its ring for us that comes next
-    std::uint32_t next_out = 0;    // the entry of our ring for it that we write next
-    std::uint32_t oldest_out = 0;  // the first one not yet free again
-    std::uint64_t tickets[OutboxRing::kEntries];
-    std::deque<Waiting> waiting;  // for a free entry
+    std::uint32_t next_in = 0;           // the entry of its ring for us that comes next
+    std::uint32_t next_out = 0;          // the entry of our ring for it that we write next
+    std::uint32_t next_released_in = 0;  // the same for what is given back
+    std::uint32_t next_released_out = 0;
+    std::deque<Waiting> waiting;                // for a free entry
+    std::deque<std::uint64_t> waiting_release;  // tickets, likewise
+    std::vector<std::uint64_t> outstanding;     // tickets of messages it has not given back
     bool gone = false;
     bool dead = false;     // reported
     bool refused = false;  // the inbox did not want its next message
   };
 
+  bool can_post(const Peer& peer, std::uint32_t rank) const noexcept;
   bool post(Peer& peer, std::uint32_t rank, const Waiting& message) noexcept;
+  bool can_give_back(const Peer& peer, std::uint32_t rank) const noexcept;
+  bool give_back(Peer& peer, std::uint32_t rank, std::uint64_t ticket) noexcept;
   bool take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
   bool reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
   bool report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
   void look_at_sockets() noexcept;
   bool anything_to_do() const noexcept;
   void wake(const Peer& peer) const noexcept;
-  void fail(Peer& peer, std::uint32_t rank, Inbox& inbox, const Failure& failure) noexcept;
+  void fail(Peer& peer, Inbox& inbox, const Failure& failure) noexcept;
   bool connected(std::uint32_t rank) const noexcept {
     return peers_[rank].link.memory != nullptr && !peers_[rank].dead;
   }

@@ -1,9 +1,14 @@
 // What one rank shares with the peers that can read its memory: rings that say which messages are
 // there for whom, the messages themselves, and whether the rank sleeps or has given up.
 //
-// Each outbox is written by its owner. A peer reads its ring's entries and the messages, and writes
-// nothing but the state of an entry it has taken. All fields that two ranks touch are lock-free
-// atomics, so that the outbox may lie in memory that two processes map at different addresses.
+// Each outbox is written by its owner; a peer reads, and marks what it has read. All fields that
+// two ranks touch are lock-free atomics, so that the outbox may lie in memory that two processes
+// map at different addresses.
+//
+// A peer takes an entry out of its ring as soon as it sees it, and gives the message's bytes back
+// later, in a ring of its own outbox. So a message that is read slowly never keeps others from
+// being announced: with a ring that holds its entries until their bytes are free, lanes could wait
+// for one another.
 #pragma once
 
 #include <atomic>
@@ -18,32 +23,28 @@ namespace gradwire {
 
 /// One message in a ring.
 struct OutboxEntry {
-  enum State : std::uint32_t {
-    free,      ///< the owner may write it
-    posted,    ///< the peer may read it
-    taken,     ///< the peer reads it
-    released,  ///< the peer is done; the owner has not noticed yet
-  };
-  /// posted: release by the owner, acquire by the peer. released: the other way round. taken is the
-  /// peer's own note.
-  std::atomic<std::uint32_t> state{free};
-  std::uint32_t reserved = 0;
+  /// 1: the peer may read the entry, 0: the owner may write it. Sequentially consistent, see
+  /// `asleep`.
+  std::atomic<std::uint64_t> posted{0};
   std::uint64_t tag = 0;
   std::uint64_t offset = 0;  ///< in the outbox's messages
   std::uint64_t bytes = 0;
+  std::uint64_t ticket = 0;  ///< the owner's; comes back when the bytes are free
 };
 
-/// From the owner to one peer. Both go through the entries in turn; each keeps its own position.
+/// From the owner to one peer. Both go through both rings in turn; each keeps its own position.
 struct OutboxRing {
   static constexpr std::size_t kEntries = 64;
   alignas(64) OutboxEntry entries[kEntries];
+  /// Tickets of the peer's messages that the owner has read, plus one; 0: the owner may write it.
+  alignas(64) std::atomic<std::uint64_t> released[kEntries];
 };
 
 struct OutboxHeader {
   static constexpr std::size_t kReasonBytes = 240;
 
-  /// Set by the owner before it sleeps; peers that see it write to its event. This flag and the
-  /// states of entries are sequentially consistent: either the owner, before it sleeps, sees what a
+  /// Set by the owner before it sleeps; peers that see it write to its event. This flag and
+  /// both rings are sequentially consistent: either the owner, before it sleeps, sees what a
   /// peer did, or the peer sees the flag.
   alignas(64) std::atomic<std::uint32_t> asleep{0};
   /// 1 + the culprit's rank, once `reason` is written. Release by the owner, acquire by peers.
@@ -54,6 +55,7 @@ struct OutboxHeader {
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 /// A view of an outbox: header, one ring per rank, then the messages.
 class Outbox {

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <thread>
 
 #include "transport/inproc.h"
@@ -89,8 +90,14 @@ bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool
 
 void run_party(Transports& transports, const std::function<void(std::uint32_t, Transport&)>& body) {
   std::vector<std::thread> threads;
+  std::atomic<std::size_t> done{0};
   for (std::uint32_t me = 0; me < transports.size(); ++me) {
-    threads.emplace_back([&, me] { body(me, *transports[me]); });
+    threads.emplace_back([&, me] {
+      body(me, *transports[me]);
+      ++done;
+      Recorder nobody;  // others may still wait for what this rank has to give back
+      while (done < transports.size()) transports[me]->progress(nobody);
+    });
   }
   for (std::thread& thread : threads) thread.join();
 }
