@@ -1,0 +1,70 @@
+"""What the others see when a rank dies or stops: an error that names it, in time, and never a hang."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import gradwire
+
+spawn = multiprocessing.get_context("spawn")
+SIZE = 3
+CULPRIT = 1
+TIMEOUT = 3.0
+
+
+def reduce_until_failure(rank, store, transport, fault, results):
+    ranks = gradwire.connect(rank, SIZE, f"file:{store}", transport=transport, timeout=30)
+    x = np.ones(300_000, np.float32)
+    for step in range(10_000):
+        if rank == CULPRIT and step == 5:
+            os.kill(os.getpid(), fault)
+        begun = time.monotonic()
+        try:
+            ranks.all_reduce(x, "uniform:bits=4", step=step, timeout=TIMEOUT).wait()
+        except gradwire.Error as error:
+            results.put((rank, error.code, str(error), time.monotonic() - begun))
+            break
+    # A new communicator works in the same process, without the culprit.
+    again = gradwire.connect(0 if rank == 0 else 1, SIZE - 1, f"file:{store}-again", timeout=30)
+    y = np.full(10, rank, np.float32)
+    again.all_reduce(y).wait()
+    results.put((rank, "again", y[0], 0))
+
+
+def shared_memory():
+    """Names in shared memory, without those of Python's own queues."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("sem.mp-")}
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_survivors_name_the_rank_within_the_deadline(tmp_path, transport, fault):
+    before = shared_memory()
+    results = spawn.Queue()
+    processes = [
+        spawn.Process(
+            target=reduce_until_failure,
+            args=(rank, str(tmp_path / "store"), transport, fault, results),
+        )
+        for rank in range(SIZE)
+    ]
+    for process in processes:
+        process.start()
+    try:
+        found = [results.get(timeout=60) for _ in range(2 * (SIZE - 1))]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join(timeout=10)
+    errors = [each for each in found if each[1] != "again"]
+    assert {rank for rank, *_ in errors} == {0, 2}
+    for _, code, message, seconds in errors:
+        assert code in ("peer_failed", "timeout")
+        assert f"rank {CULPRIT}" in message
+        assert seconds < TIMEOUT + 1
+    assert [value for _, code, value, _ in found if code == "again"] == [2, 2]
+    assert shared_memory() <= before
