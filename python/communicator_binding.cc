@@ -55,13 +55,15 @@ OperationOptions operation_options(std::uint64_t seed, std::uint64_t step,
 }
 
 std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
-                                      const std::string& store, const std::string& transport,
-                                      const std::string& algorithm, const std::string& interface,
-                                      std::uint16_t port, double timeout, std::uint32_t lanes) {
+                                      const std::string& store, const std::string& secret,
+                                      const std::string& transport, const std::string& algorithm,
+                                      const std::string& interface, std::uint16_t port,
+                                      double timeout, std::uint32_t lanes) {
   const nb::gil_scoped_release released;
   return Communicator::connect({.rank = rank,
                                 .size = size,
                                 .store = store,
+                                .secret = secret,
                                 .transport = transport,
                                 .algorithm = algorithm,
                                 .interface = interface,
@@ -134,8 +136,8 @@ void add_communicator(nb::module_& module) {
             return PyWork(ranks.barrier(operation_options(0, 0, "", timeout)), {});
           },
           "timeout"_a);
-  module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "transport"_a, "algorithm"_a,
-             "interface"_a, "port"_a, "timeout"_a, "lanes"_a);
+  module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "transport"_a,
+             "algorithm"_a, "interface"_a, "port"_a, "timeout"_a, "lanes"_a);
 }
 
 }  // namespace gradwire::python

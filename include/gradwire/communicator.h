@@ -38,6 +38,9 @@ struct ConnectOptions {
   /// Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all) or
   /// "tcp:HOST:PORT" (rank 0 listens there).
   std::string store{};
+  /// A text that the ranks of a job know and nobody else. Without it the job's key is in the store,
+  /// and whoever can read that can join.
+  std::string secret{};
   /// "auto" (shared memory inside a host, tcp between hosts), "shm" or "tcp".
   std::string transport = "auto";
   /// "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce.

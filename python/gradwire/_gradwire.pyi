@@ -61,6 +61,7 @@ def connect(
     rank: int,
     size: int,
     store: str,
+    secret: str,
     transport: str,
     algorithm: str,
     interface: str,

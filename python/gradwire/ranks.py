@@ -171,6 +171,7 @@ def connect(
     size: int | None = None,
     store: str = "",
     *,
+    secret: str = "",
     transport: str = "auto",
     algorithm: str = "auto",
     interface: str = "",
@@ -182,12 +183,16 @@ def connect(
     WORLD_SIZE.
 
     `store` is where ranks find one another: ``file:DIRECTORY``, a new directory that all of them
-    see, or ``tcp:HOST:PORT``, where rank 0 listens. `transport` is ``auto`` (shared memory inside a host, tcp between hosts), ``shm`` or
-    ``tcp``. `interface` picks a network interface for tcp by name or address, `port` a port.
-    `timeout`, in seconds, is for connecting and for each operation.
+    see, or ``tcp:HOST:PORT``, where rank 0 listens. `secret` is a text that all ranks of a job
+    know and nobody else: without it, whoever can read the store can join. `transport` is ``auto``
+    (shared memory inside a host, tcp between hosts), ``shm`` or ``tcp``. `interface` picks a
+    network interface for tcp by name or address, `port` a port. `timeout`, in seconds, is for
+    connecting and for each operation.
     """
     rank = int(os.environ.get("RANK", 0)) if rank is None else rank
     size = int(os.environ.get("WORLD_SIZE", 1)) if size is None else size
     return Communicator(
-        _gradwire.connect(rank, size, store, transport, algorithm, interface, port, timeout, lanes)
+        _gradwire.connect(
+            rank, size, store, secret, transport, algorithm, interface, port, timeout, lanes
+        )
     )

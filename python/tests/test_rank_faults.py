@@ -1,14 +1,13 @@
-"""What the others see when a rank dies or stops: an error that names it, in time, and never a hang."""
+"""What the others see when a rank dies or stops: an error that names it, in time."""
 
 import multiprocessing
 import os
 import signal
 import time
 
+import gradwire
 import numpy as np
 import pytest
-
-import gradwire
 
 spawn = multiprocessing.get_context("spawn")
 SIZE = 3

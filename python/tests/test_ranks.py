@@ -107,6 +107,37 @@ def test_a_rank_that_leaves_is_named(tmp_path):
         assert "rank 1" in message
 
 
+def with_secret(rank, size, store, secret, results):
+    try:
+        ranks = gradwire.connect(rank, size, f"file:{store}", secret=secret, timeout=2)
+        ranks.barrier().wait()
+        results.put("joined")
+    except gradwire.Error as error:
+        results.put(error.code)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "expected"),
+    [
+        (("tea", "tea"), {"joined"}),
+        (("tea", "coffee"), {"timeout"}),
+        (("tea", ""), {"timeout", "invalid_argument"}),
+        (("", "tea"), {"timeout", "invalid_argument"}),
+    ],
+)
+def test_only_ranks_with_the_same_secret_meet(tmp_path, secrets, expected):
+    results = spawn.Queue()
+    processes = [
+        spawn.Process(target=with_secret, args=(rank, 2, str(tmp_path), secret, results))
+        for rank, secret in enumerate(secrets)
+    ]
+    for process in processes:
+        process.start()
+    assert {results.get(timeout=30) for _ in processes} == expected
+    for process in processes:
+        process.join(timeout=10)
+
+
 def test_one_rank_needs_no_store():
     x = np.ones(5, np.float32)
     gradwire.connect(0, 1).all_reduce(x, "sign").wait()

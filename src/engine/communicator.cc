@@ -229,6 +229,7 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& option
   const auto store = open_store(options.store, options.rank, deadline);
   Connected connected = rendezvous(*store, {.me = options.rank,
                                             .count = options.size,
+                                            .secret = options.secret,
                                             .transport = options.transport,
                                             .interface = options.interface,
                                             .port = options.port,

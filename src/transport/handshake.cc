@@ -220,6 +220,14 @@ Job Job::random() {
   return job;
 }
 
+void Job::set_key(const std::string& secret) {
+  std::string said = "gradwire job key ";
+  said.append(reinterpret_cast<const char*>(id.data()), id.size());
+  HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+       reinterpret_cast<const unsigned char*>(said.data()), said.size(),
+       reinterpret_cast<unsigned char*>(key.data()), nullptr);
+}
+
 std::string Job::id_text() const {
   std::string text;
   for (const std::byte byte : id) text += fmt::format("{:02x}", static_cast<unsigned>(byte));

@@ -19,6 +19,8 @@ struct Job {
 
   /// Both drawn from the system's generator. Throws `Error(unavailable)` when it has none.
   static Job random();
+  /// Makes the key of the id and a secret that only members know.
+  void set_key(const std::string& secret);
   std::string id_text() const;  ///< hexadecimal
 };
 

@@ -34,22 +34,38 @@ struct Card {
   }
 };
 
+/// Rank 0 draws the job; the others read it. With a secret the key is made of it and stays out of
+/// the store.
 Job deal_job(Store& store, const RendezvousOptions& options) {
-  Job job;
   if (options.me == 0) {
-    job = Job::random();
-    std::string text(sizeof(job.id) + sizeof(job.key), '\0');
-    std::memcpy(text.data(), &job.id, sizeof(job.id));
-    std::memcpy(text.data() + sizeof(job.id), &job.key, sizeof(job.key));
+    Job job = Job::random();
+    std::string text(reinterpret_cast<const char*>(job.id.data()), job.id.size());
+    if (options.secret.empty()) {
+      text.append(reinterpret_cast<const char*>(job.key.data()), job.key.size());
+    } else {
+      job.set_key(options.secret);
+    }
     store.set("job", text);
     return job;
   }
+  Job job;
   const std::string text = store.get("job", options.deadline);
-  if (text.size() != sizeof(job.id) + sizeof(job.key)) {
+  const bool with_key = text.size() == job.id.size() + job.key.size();
+  if (!with_key && text.size() != job.id.size()) {
     throw Error(ErrorCode::io, "the store holds something else than this job: use a new one");
   }
-  std::memcpy(&job.id, text.data(), sizeof(job.id));
-  std::memcpy(&job.key, text.data() + sizeof(job.id), sizeof(job.key));
+  if (with_key != options.secret.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                with_key
+                    ? "rank 0 was given no secret and this rank was: give all ranks the same"
+                    : "rank 0 was given a secret and this rank was not: give all ranks the same");
+  }
+  std::memcpy(job.id.data(), text.data(), job.id.size());
+  if (with_key) {
+    std::memcpy(job.key.data(), text.data() + job.id.size(), job.key.size());
+  } else {
+    job.set_key(options.secret);
+  }
   return job;
 }
 

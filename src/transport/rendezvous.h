@@ -12,6 +12,7 @@ namespace gradwire {
 struct RendezvousOptions {
   std::uint32_t me = 0;
   std::uint32_t count = 1;
+  std::string secret;              ///< empty: the key is dealt through the store
   std::string transport = "auto";  ///< auto, shm or tcp
   std::string interface;
   std::uint16_t port = 0;
