@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kPrivateMemory = std::size_t{64} << 20;
 constexpr int kSpinRounds = 2000;
+constexpr unsigned kRoundsPerLook = 256;  // at the clock, when there is always something to do
 constexpr auto kLinger = std::chrono::seconds(5);
 
 }  // namespace
@@ -63,6 +64,7 @@ void Engine::submit(std::shared_ptr<Operation> operation) {
 void Engine::run() {
   pthread_setname_np(pthread_self(), "gradwire");
   std::optional<Deadline> leave_by;
+  unsigned rounds = 0;
   while (true) {
     bool did = take_submitted();
     if (transport_) did |= transport_->progress(*this);
@@ -72,13 +74,11 @@ void Engine::run() {
       Lane& lane = lanes_[(next_tag_ - back) % lanes_.size()];
       if (lane.active() && !broken_) did |= advance(lane);
     }
-    if (leaving()) {
+    if (stopping_ && operations_.empty()) {
       if (!leave_by) leave_by = Clock::now() + kLinger;
-      const bool messages_left = std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
-        return lane.active() || lane.unsent > 0;
-      });
-      if (!messages_left || broken_ || Clock::now() > *leave_by) break;
+      if (!messages_left() || broken_ || Clock::now() > *leave_by) return;
     }
+    if (++rounds % kRoundsPerLook == 0) check_deadlines();
     if (did) {
       idle_rounds_ = 0;
     } else {
@@ -87,20 +87,18 @@ void Engine::run() {
   }
 }
 
-bool Engine::leaving() const {
-  Engine& self = const_cast<Engine&>(*this);
-  const std::lock_guard lock(self.mutex_);
-  return stop_ && submitted_.empty() && operations_.empty();
+bool Engine::messages_left() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.active() || lane.unsent > 0; });
 }
 
 bool Engine::take_submitted() {
   if (!news_.load(std::memory_order_acquire)) return false;
   std::vector<std::shared_ptr<Operation>> taken;
-  bool stopping = false;
   {
     const std::lock_guard lock(mutex_);
     taken.swap(submitted_);
-    stopping = stop_;
+    stopping_ = stop_;
     news_.store(false, std::memory_order_relaxed);
   }
   for (auto& operation : taken) {
@@ -110,7 +108,7 @@ bool Engine::take_submitted() {
       operations_.push_back(std::move(operation));
     }
   }
-  if (stopping && !operations_.empty()) {
+  if (stopping_ && !operations_.empty()) {
     fail(Error(ErrorCode::peer_failed,
                fmt::format("rank {} closed its communicator before the operation was done",
                            options_.rank)),

@@ -56,7 +56,7 @@ class Engine final : private Inbox {
   int milliseconds_to_sleep() const;
   void check_deadlines();
   void fail(const Error& error, std::uint32_t culprit);
-  bool leaving() const;
+  bool messages_left() const;
 
   // Inbox
   bool wants(std::uint32_t peer, Tag tag) noexcept override;
@@ -77,6 +77,7 @@ class Engine final : private Inbox {
   Tag next_tag_ = 0;
   std::optional<Error> broken_;
   int idle_rounds_ = 0;
+  bool stopping_ = false;
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Operation>> submitted_;  // guarded by mutex_
