@@ -63,6 +63,9 @@ struct Tensor {
   std::string name{};  ///< tells random streams and residuals apart; the same on all ranks
   TensorView view{};
   Codec codec = Codec::parse("none");
+  /// Keeps what the codec held back and adds it in the next operation on the tensor of this name:
+  /// error feedback, for biased codecs. For all_reduce.
+  bool feedback = false;
 };
 
 struct OperationOptions {
@@ -123,6 +126,11 @@ class Communicator {
                          const OperationOptions& options = {}) = 0;
   /// Done when every rank has called it.
   virtual Work barrier(const OperationOptions& options = {}) = 0;
+
+  /// What feedback keeps on this rank, for a checkpoint, and back. Not while operations are under
+  /// way. `load_residuals` throws `Error(bad_frame)` for other bytes and then changes nothing.
+  virtual std::vector<std::byte> save_residuals() const = 0;
+  virtual void load_residuals(std::span<const std::byte> bytes) = 0;
 };
 
 }  // namespace gradwire

@@ -209,6 +209,82 @@ TEST(AllReduce, the_same_seed_gives_the_same_bits_and_another_one_others) {
 
 // ---------------------------------------------------------------------------------------------
 
+TEST(Feedback, results_and_residuals_are_the_sum_of_all_inputs) {
+  constexpr std::size_t kCount = 2000;
+  constexpr int kSteps = 60;
+  for (const char* codec :
+       {"uniform:bits=2,rounding=nearest", "sign", "grid:step=2,rounding=nearest"}) {
+    for (const char* algorithm : {"sra", "ring", "tree", "allgather", "hierarchical"}) {
+      auto ranks = Communicator::in_process(3, {.piece_elements = 512});
+      std::vector<double> wanted(kCount);
+      std::vector<std::vector<double>> got(3, std::vector<double>(kCount));
+      std::mt19937 random(1);
+      std::normal_distribution<float> normal;
+      for (int step = 0; step < kSteps; ++step) {
+        std::vector<Numbers> x(3, Numbers(kCount));
+        for (Numbers& input : x) {
+          for (std::size_t i = 0; i < kCount; ++i) wanted[i] += input[i] = normal(random) + 0.5f;
+        }
+        on_all_ranks(ranks, [&](Communicator& me) {
+          Numbers& own = x[me.rank()];
+          const Tensor tensor{"x", {own.data(), kCount}, Codec::parse(codec), true};
+          me.all_reduce({&tensor, 1},
+                        {.step = static_cast<std::uint64_t>(step), .algorithm = algorithm})
+              .wait();
+          for (std::size_t i = 0; i < kCount; ++i) got[me.rank()][i] += own[i];
+        });
+      }
+      EXPECT_EQ(got[1], got[0]);
+      EXPECT_EQ(got[2], got[0]);
+      // An exact step empties the residuals: what they held arrives.
+      std::vector<Numbers> rest(3, Numbers(kCount));
+      on_all_ranks(ranks, [&](Communicator& me) {
+        Numbers& own = rest[me.rank()];
+        const Tensor tensor{"x", {own.data(), kCount}, Codec::parse("none"), true};
+        me.all_reduce({&tensor, 1}, {.algorithm = algorithm}).wait();
+      });
+      double largest = 0;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        largest = std::max(largest, std::fabs(double{rest[0][i]}));
+        ASSERT_NEAR(got[0][i] + rest[0][i], wanted[i], 2e-3)
+            << codec << ", " << algorithm << ", " << i;
+      }
+      EXPECT_GT(largest, 0.01) << "there was nothing to feed back";
+    }
+  }
+}
+
+TEST(Feedback, residuals_survive_a_new_communicator) {
+  constexpr std::size_t kCount = 1000;
+  const auto inputs = [](std::uint32_t rank) {
+    Numbers x = integers(kCount, rank);
+    for (float& value : x) value *= 0.37f;
+    return x;
+  };
+  const auto step = [&](std::vector<std::unique_ptr<Communicator>>& ranks) {
+    std::vector<Numbers> x;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) x.push_back(inputs(rank));
+    on_all_ranks(ranks, [&](Communicator& me) {
+      Numbers& own = x[me.rank()];
+      const Tensor tensor{"x", {own.data(), kCount}, Codec::parse("sign"), true};
+      me.all_reduce({&tensor, 1}, {.algorithm = "sra"}).wait();
+    });
+    return x[0];
+  };
+  auto ranks = Communicator::in_process(2);
+  const Numbers first = step(ranks);
+  auto resumed = Communicator::in_process(2);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) {
+    resumed[rank]->load_residuals(ranks[rank]->save_residuals());
+  }
+  EXPECT_EQ(step(resumed), step(ranks));
+  auto fresh = Communicator::in_process(2);
+  EXPECT_EQ(step(fresh), first);
+  EXPECT_NE(step(ranks), first);
+}
+
+// ---------------------------------------------------------------------------------------------
+
 TEST(ReduceScatter, every_rank_gets_its_part_of_the_sum) {
   for (const std::uint32_t size : {1u, 2u, 3u, 7u}) {
     auto ranks = Communicator::in_process(size, {.piece_elements = 1024});

@@ -73,6 +73,9 @@ class Ranked final : public Communicator {
     return start(make(Collective::barrier, options, 0, 0));
   }
 
+  std::vector<std::byte> save_residuals() const override { return residuals_.save(); }
+  void load_residuals(std::span<const std::byte> bytes) override { residuals_.load(bytes); }
+
  private:
   static std::size_t bytes_of(std::span<const Tensor> tensors) {
     std::size_t bytes = 0;
@@ -119,15 +122,17 @@ class Ranked final : public Communicator {
     return known;
   }
 
-  void add_items(Operation& operation, std::span<const Tensor> tensors) const {
+  void add_items(Operation& operation, std::span<const Tensor> tensors) {
     std::vector<std::size_t> counts;
     const bool reads = operation.collective != Collective::broadcast;
     for (const Tensor& tensor : tensors) {
       check(tensor);
       counts.push_back(tensor.view.count);
+      const bool keeps = tensor.feedback && operation.collective == Collective::all_reduce;
       operation.items.push_back({tensor.view, tensor.codec,
                                  reads ? tensor.codec.fit(tensor.view) : tensor.codec,
-                                 name_hash(tensor.name)});
+                                 name_hash(tensor.name),
+                                 keeps ? &residuals_.at(tensor.name, tensor.view.count) : nullptr});
     }
     operation.layout = Layout(counts);
     operation.cut = {operation.layout.size(), piece_elements(), 0};
@@ -145,7 +150,7 @@ class Ranked final : public Communicator {
     const Codec fitted = tensor.codec.fit(tensor.view);
     for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
       operation->items.push_back({tensor.view.slice(rank * part, part), tensor.codec, fitted,
-                                  name_hash(tensor.name) + rank});
+                                  name_hash(tensor.name) + rank, nullptr});
     }
     operation->layout = Layout(std::vector<std::size_t>(ranks_.count, part));
     const std::size_t region = round_up(part, kSliceAlignment);
@@ -183,6 +188,7 @@ class Ranked final : public Communicator {
   const Ranks ranks_;
   const std::uint32_t me_;
   const bool in_memory_;
+  Residuals residuals_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Schedule>>
       schedules_;  // guarded by mutex_

@@ -8,8 +8,15 @@ namespace {
 
 constexpr std::size_t kMessageAlignment = 64;
 
-/// Calls visit(item, its numbers in data, the same place in sum, first element) for the parts of a
-/// step's chunks.
+/// What lies in a step's chunks of one tensor.
+struct Part {
+  const Item& item;
+  TensorView data;
+  TensorView sum;
+  std::size_t first;   // element of the tensor
+  std::size_t sum_at;  // in the lane's sums
+};
+
 template <class Visit>
 void each_part(Lane& lane, const Step& step, Visit visit) {
   Operation& operation = *lane.operation;
@@ -18,8 +25,9 @@ void each_part(Lane& lane, const Step& step, Visit visit) {
     operation.layout.each_part(
         range, [&](std::size_t index, std::size_t first, std::size_t count, std::size_t place) {
           const Item& item = operation.items[index];
-          float* const sum = lane.sums.data() + lane.sum_starts[chunk] + (place - range.begin);
-          visit(item, item.view.slice(first, count), TensorView{sum, count, Dtype::f32}, first);
+          const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
+          visit(Part{item, item.view.slice(first, count),
+                     TensorView{lane.sums.data() + sum_at, count, Dtype::f32}, first, sum_at});
         });
   }
 }
@@ -36,14 +44,71 @@ void convert(ConstTensorView from, TensorView to, bool add) noexcept {
   add ? exact().decode_add(bytes, from.dtype, to) : exact().decode(bytes, from.dtype, to);
 }
 
+// ---------------------------------------------------------------------------------------------
+// Feedback
+
+std::span<float> residual_of(std::vector<float>& residual, const Part& part) {
+  return std::span(residual).subspan(part.first, part.data.count);
+}
+
+/// Adds a residual to numbers and empties it: they carry it from now on.
+void move_into(std::span<float> residual, float* numbers) noexcept {
+  for (std::size_t i = 0; i < residual.size(); ++i) {
+    numbers[i] += residual[i];
+    residual[i] = 0;
+  }
+}
+
+/// The numbers to encode for a part with feedback, as floats that carry its residuals.
+TensorView with_residuals(Lane& lane, const Part& part, bool sum) {
+  Residual& residual = *part.item.residual;
+  TensorView numbers = part.sum;
+  if (!sum) {
+    numbers.data = lane.adjusted.data() + part.sum_at;
+    convert(part.data, numbers, false);
+    move_into(residual_of(residual.sent, part), static_cast<float*>(numbers.data));
+  }
+  move_into(residual_of(residual.summed, part), static_cast<float*>(numbers.data));
+  return numbers;
+}
+
+/// What the message lacks of the numbers it was made of.
+Status keep_rest(FrameReader& frame, std::size_t index, const Part& part, ConstTensorView numbers,
+                 bool sum) noexcept {
+  Residual& residual = *part.item.residual;
+  const std::span<float> kept = residual_of(sum ? residual.summed : residual.sent, part);
+  const Status status = frame.decode(index, {kept.data(), kept.size(), Dtype::f32});
+  const auto* const wanted = static_cast<const float*>(numbers.data);
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = wanted[i] - kept[i];
+  return status;
+}
+
+Status keep_rests(Lane& lane, const Step& step, std::span<const std::byte> message, Seal seal) {
+  FrameReader frame(message, seal);
+  std::size_t index = 0;
+  Status status = frame.status();
+  each_part(lane, step, [&](const Part& part) {
+    const std::size_t i = index++;
+    if (part.item.residual == nullptr || status != Status::ok) return;
+    status = keep_rest(frame, i, part, lane.segments[i].values, step.place == Place::sum);
+  });
+  return status;
+}
+
+// ---------------------------------------------------------------------------------------------
+
 Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ranks, Seal seal) {
   Operation& operation = *lane.operation;
   const bool sum = step.place == Place::sum;
+  bool feedback = false;
   lane.segments.clear();
-  each_part(lane, step, [&](const Item& item, TensorView data, TensorView sums, std::size_t first) {
+  each_part(lane, step, [&](const Part& part) {
     // Sums draw other numbers than the data they are made of.
-    const RandomKey key{operation.seed, operation.step, item.name, sum ? ranks + rank : rank};
-    lane.segments.push_back({sum ? item.codec : item.fitted, sum ? sums : data, {key, first}});
+    const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
+    const bool keeps = part.item.residual != nullptr;
+    feedback |= keeps;
+    const TensorView numbers = keeps ? with_residuals(lane, part, sum) : sum ? part.sum : part.data;
+    lane.segments.push_back({sum ? part.item.codec : part.item.fitted, numbers, {key, part.first}});
   });
   const std::span<std::byte> room = lane.arena.subspan(lane.arena_used);
   const Encoded encoded = encode_frame(lane.segments, room, seal);
@@ -51,7 +116,7 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
   lane.slots[step.slot] = {room.first(encoded.bytes), std::nullopt};
   lane.arena_used =
       std::min(lane.arena.size(), lane.arena_used + round_up(encoded.bytes, kMessageAlignment));
-  return Status::ok;
+  return feedback ? keep_rests(lane, step, room.first(encoded.bytes), seal) : Status::ok;
 }
 
 Status decode(Lane& lane, const Step& step, Seal least) noexcept {
@@ -61,24 +126,24 @@ Status decode(Lane& lane, const Step& step, Seal least) noexcept {
   const bool sum = add || step.place == Place::sum;
   std::size_t index = 0;
   Status status = Status::ok;
-  each_part(lane, step, [&](const Item&, TensorView data, TensorView sums, std::size_t) {
+  each_part(lane, step, [&](const Part& part) {
     if (status != Status::ok) return;
     const std::size_t i = index++;
     status = i >= frame.segment_count() ? Status::count_mismatch
-             : add                      ? frame.decode_add(i, sums)
-                                        : frame.decode(i, sum ? sums : data);
+             : add                      ? frame.decode_add(i, part.sum)
+                                        : frame.decode(i, sum ? part.sum : part.data);
   });
   if (status == Status::ok && index != frame.segment_count()) return Status::count_mismatch;
   return status;
 }
 
+/// One's own numbers enter a sum as they are, and what was held back of them before.
 void compute(Lane& lane, const Step& step) noexcept {
-  each_part(lane, step, [&](const Item&, TensorView data, TensorView sums, std::size_t) {
-    if (step.op == Op::store) {
-      convert(sums, data, false);
-    } else {
-      convert(data, sums, step.op == Op::add);
-    }
+  each_part(lane, step, [&](const Part& part) {
+    if (step.op == Op::store) return convert(part.sum, part.data, false);
+    convert(part.data, part.sum, step.op == Op::add);
+    if (part.item.residual == nullptr) return;
+    move_into(residual_of(part.item.residual->sent, part), static_cast<float*>(part.sum.data));
   });
 }
 
@@ -99,7 +164,10 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, 
     lane.sum_starts.push_back(total);
     total += lane.chunks.back().size();
   }
-  if (lane.sums.size() < total) lane.sums.resize(total);
+  if (lane.sums.size() < total) {
+    lane.sums.resize(total);
+    lane.adjusted.resize(total);
+  }
   lane.operation = std::move(operation);
 }
 

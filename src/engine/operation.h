@@ -12,6 +12,7 @@
 
 #include "collective/schedule.h"
 #include "engine/layout.h"
+#include "feedback/residuals.h"
 #include "gradwire/communicator.h"
 #include "transport/job.h"
 
@@ -35,6 +36,7 @@ struct Item {
   Codec codec;   // as given: for sums
   Codec fitted;  // to this rank's numbers
   std::uint64_t name = 0;
+  Residual* residual = nullptr;  // none: no feedback
 };
 
 struct Operation {

@@ -1,0 +1,112 @@
+#include "feedback/residuals.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/checksum.h"
+#include "gradwire/error.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31534552'57475247;  // "GRGWRES1"
+
+void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
+  const auto* const from = static_cast<const std::byte*>(data);
+  to.insert(to.end(), from, from + bytes);
+}
+
+void put_number(std::vector<std::byte>& to, std::uint64_t number) { put(to, &number, 8); }
+
+[[noreturn]] void refuse() {
+  throw Error(ErrorCode::bad_frame, "these bytes are no saved residuals, or they are damaged");
+}
+
+/// Takes numbers and arrays off the front; refuses what is not there.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  std::span<const std::byte> take(std::uint64_t count) {
+    if (count > bytes_.size()) refuse();
+    const auto front = bytes_.first(count);
+    bytes_ = bytes_.subspan(count);
+    return front;
+  }
+  std::uint64_t number() { return gradwire::load<std::uint64_t>(take(8).data()); }
+  std::string text() {
+    const auto front = take(number());
+    return {reinterpret_cast<const char*>(front.data()), front.size()};
+  }
+  std::vector<float> floats(std::uint64_t count) {
+    if (count > bytes_.size() / 4) refuse();
+    const auto front = take(count * 4);
+    std::vector<float> values(count);
+    std::memcpy(values.data(), front.data(), front.size());
+    return values;
+  }
+  bool at_end() const { return bytes_.empty(); }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace
+
+Residual& Residuals::at(const std::string& name, std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  auto& known = by_name_[name];
+  if (!known) {
+    known = std::make_unique<Residual>();
+    known->sent.resize(count);
+    known->summed.resize(count);
+  }
+  if (known->sent.size() != count) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("tensor '{}' has {} elements and had {} before: its residual does not fit; "
+                    "give another tensor another name",
+                    name, count, known->sent.size()));
+  }
+  return *known;
+}
+
+std::vector<std::byte> Residuals::save() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::byte> bytes;
+  put_number(bytes, kMagic);
+  put_number(bytes, by_name_.size());
+  for (const auto& [name, residual] : by_name_) {
+    put_number(bytes, name.size());
+    put(bytes, name.data(), name.size());
+    put_number(bytes, residual->sent.size());
+    put(bytes, residual->sent.data(), residual->sent.size() * 4);
+    put(bytes, residual->summed.data(), residual->summed.size() * 4);
+  }
+  put_number(bytes, checksum(bytes));
+  return bytes;
+}
+
+void Residuals::load(std::span<const std::byte> bytes) {
+  if (bytes.size() < 24) refuse();
+  const auto body = bytes.first(bytes.size() - 8);
+  if (checksum(body) != gradwire::load<std::uint64_t>(bytes.data() + body.size())) refuse();
+  Reader reader(body);
+  if (reader.number() != kMagic) refuse();
+  std::map<std::string, std::unique_ptr<Residual>> loaded;
+  for (std::uint64_t left = reader.number(); left > 0; --left) {
+    std::string name = reader.text();
+    const std::uint64_t count = reader.number();
+    auto residual = std::make_unique<Residual>();
+    residual->sent = reader.floats(count);
+    residual->summed = reader.floats(count);
+    loaded[std::move(name)] = std::move(residual);
+  }
+  if (!reader.at_end()) refuse();
+  const std::lock_guard lock(mutex_);
+  by_name_ = std::move(loaded);
+}
+
+}  // namespace gradwire
