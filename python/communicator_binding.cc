@@ -88,9 +88,10 @@ struct Call {
 
 PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
                   const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
-                  std::uint64_t seed, std::uint64_t step, const std::string& algorithm,
-                  double timeout) {
+                  bool feedback, std::uint64_t seed, std::uint64_t step,
+                  const std::string& algorithm, double timeout) {
   Call call(names, arrays, codecs);
+  for (Tensor& tensor : call.tensors) tensor.feedback = feedback;
   Work work = ranks.all_reduce(call.tensors, operation_options(seed, step, algorithm, timeout));
   return {std::move(work), std::move(call.arrays)};
 }
@@ -101,6 +102,16 @@ PyWork broadcast(Communicator& ranks, const std::vector<std::string>& names,
   Call call(names, arrays, codecs);
   Work work = ranks.broadcast(call.tensors, root, operation_options(seed, step, "", timeout));
   return {std::move(work), std::move(call.arrays)};
+}
+
+nb::bytes save_residuals(const Communicator& ranks) {
+  const std::vector<std::byte> saved = ranks.save_residuals();
+  return nb::bytes(saved.data(), saved.size());
+}
+
+void load_residuals(Communicator& ranks, nb::handle saved) {
+  const FrameBytes bytes(saved);
+  ranks.load_residuals(bytes.span());
 }
 
 template <Work (Communicator::*kOperation)(const Tensor&, const OperationOptions&)>
@@ -122,8 +133,10 @@ void add_communicator(nb::module_& module) {
   nb::class_<Communicator>(module, "Communicator")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
-      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "seed"_a, "step"_a,
-           "algorithm"_a, "timeout"_a)
+      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "feedback"_a, "seed"_a,
+           "step"_a, "algorithm"_a, "timeout"_a)
+      .def("save_residuals", &save_residuals)
+      .def("load_residuals", &load_residuals, "saved"_a.none())
       .def("broadcast", &broadcast, "names"_a, "arrays"_a, "codecs"_a, "root"_a, "seed"_a, "step"_a,
            "timeout"_a)
       .def("reduce_scatter", &of_parts<&Communicator::reduce_scatter>, "name"_a, "array"_a,

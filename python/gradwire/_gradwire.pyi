@@ -34,11 +34,14 @@ class Communicator:
         names: list[str],
         arrays: list[Any],
         codecs: list[Codec],
+        feedback: bool,
         seed: int,
         step: int,
         algorithm: str,
         timeout: float,
     ) -> Work: ...
+    def save_residuals(self) -> bytes: ...
+    def load_residuals(self, saved: Any) -> None: ...
     def broadcast(
         self,
         names: list[str],

@@ -81,6 +81,7 @@ class Communicator:
         codec: Any = "none",
         *,
         name: str | Sequence[str] | None = None,
+        feedback: bool = False,
         seed: int = 0,
         step: int = 0,
         algorithm: str = "",
@@ -89,11 +90,14 @@ class Communicator:
         """The sum over all ranks, in place.
 
         `x` may be a list of arrays: they travel together. `codec` is then one for all, or a list;
-        `name`, a list likewise, tells their random numbers apart.
+        `name`, a list likewise, tells their random numbers apart. With `feedback`, what the codec
+        held back is added in the next call for an array of the same name.
         """
         arrays, names, codecs = _listed(x, name, codec)
         return Work(
-            self._native.all_reduce(names, arrays, codecs, seed, step, algorithm, timeout or 0),
+            self._native.all_reduce(
+                names, arrays, codecs, feedback, seed, step, algorithm, timeout or 0
+            ),
             self._native,
         )
 
@@ -144,6 +148,14 @@ class Communicator:
         """Of the `size` equal parts of `x`, this rank's is sent to all."""
         codec = _native_codec(codec)
         return Work(self._native.all_gather(name, x, codec, seed, step, timeout or 0), self._native)
+
+    def save_residuals(self) -> bytes:
+        """What feedback keeps on this rank, for a checkpoint; not while operations run."""
+        return self._native.save_residuals()
+
+    def load_residuals(self, saved: Any) -> None:
+        """Continues with what `save_residuals` returned."""
+        self._native.load_residuals(saved)
 
     def barrier(self, *, timeout: float | None = None) -> Work:
         """Done when every rank has called it."""

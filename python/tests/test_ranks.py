@@ -70,6 +70,30 @@ def test_lossy_sums_are_near_and_equal_on_all_ranks(tmp_path):
         assert results[0][1][i].tobytes() == results[1][1][i].tobytes()
 
 
+def with_feedback(ranks):
+    total = np.zeros(500, np.float64)
+    for step in range(50):
+        x = np.full(500, 0.3 * (ranks.rank + 1), np.float32)
+        x[::7] = 1
+        x[::5] = 0.5  # between the two levels
+        codec = "uniform:bits=1,rounding=nearest"
+        ranks.all_reduce(x, codec, name="x", feedback=True, step=step).wait()
+        total += x
+    saved = ranks.save_residuals()
+    ranks.load_residuals(saved)
+    assert ranks.save_residuals() == saved
+    return total
+
+
+def test_feedback_keeps_biased_codecs_honest(tmp_path):
+    totals = on_ranks(with_feedback, 2, tmp_path / "store")
+    expected = np.full(500, 50 * 0.9)
+    expected[::7] = 100
+    expected[::5] = 50
+    assert np.array_equal(totals[0], totals[1])
+    assert np.abs(totals[0] - expected).max() < 4  # what two steps bring
+
+
 def others(ranks):
     size, rank = ranks.size, ranks.rank
     ranks.barrier().wait()
