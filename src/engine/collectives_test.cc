@@ -360,7 +360,7 @@ TEST(Barrier, nobody_leaves_before_all_have_come) {
 // ---------------------------------------------------------------------------------------------
 
 TEST(Faults, a_rank_that_never_calls_is_named_on_all_others) {
-  auto ranks = Communicator::in_process(4, {.timeout = std::chrono::milliseconds(200)});
+  auto ranks = Communicator::in_process(4, {.timeout = std::chrono::milliseconds(2000)});
   on_all_ranks(ranks, [&](Communicator& me) {
     if (me.rank() == 2) return;
     Numbers x(100);
