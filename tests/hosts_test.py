@@ -105,6 +105,16 @@ def wait_until(condition, what: str):
 
 
 @unittest.skipUnless(os.geteuid() == 0, "only root can make network namespaces")
+def setUpModule():
+    """Whoever runs the tests in the background has the shell ignore signals, and `gradwire hosts`
+    respects that. These tests are about what it does when it does not."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            unittest.addModuleCleanup(signal.signal, number, signal.SIG_IGN)
+            signal.signal(number, handler)
+
+
 class Hosts(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
