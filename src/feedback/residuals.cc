@@ -44,7 +44,7 @@ class Reader {
     if (count > bytes_.size() / 4) refuse();
     const auto front = take(count * 4);
     std::vector<float> values(count);
-    std::memcpy(values.data(), front.data(), front.size());
+    if (count > 0) std::memcpy(values.data(), front.data(), front.size());
     return values;
   }
   bool at_end() const { return bytes_.empty(); }
