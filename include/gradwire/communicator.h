@@ -50,8 +50,6 @@ struct ConnectOptions {
   std::uint16_t port = 0;  ///< to listen on for tcp; 0: any free one
   /// For connecting, and for each operation unless it says otherwise.
   std::chrono::milliseconds timeout{60'000};
-  /// Threads that encode and decode beside the one that moves bytes; 0: that one does both.
-  std::uint32_t codec_threads = 0;
   /// Pieces of a tensor that are under way at once.
   std::uint32_t lanes = 8;
   /// Numbers per piece; 0: chosen by transport and ranks.
