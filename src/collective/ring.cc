@@ -36,10 +36,7 @@ void gather(Program& program, const Neighbours& ring, Place from) {
 }
 
 std::string_view refusal(Collective collective, const Ranks&) {
-  const bool known = collective == Collective::all_reduce ||
-                     collective == Collective::reduce_scatter ||
-                     collective == Collective::all_gather;
-  return known ? "" : "ring is for all_reduce, reduce_scatter and all_gather";
+  return has_owners(collective) ? "" : "ring is for all_reduce, reduce_scatter and all_gather";
 }
 
 Schedule make(Collective collective, const Ranks& ranks, Rank me) {

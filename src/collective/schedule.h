@@ -84,6 +84,12 @@ const std::vector<const Algorithm*>& algorithms();
 /// Throws `Error(invalid_argument)` that lists what exists, or says why these ranks cannot use it.
 const Algorithm& find_algorithm(std::string_view name, Collective collective, const Ranks& ranks);
 
+/// Those in which every rank owns a chunk, or can.
+constexpr bool has_owners(Collective collective) noexcept {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
+         collective == Collective::all_gather;
+}
+
 const char* name_of(Collective collective) noexcept;
 const char* name_of(Op op) noexcept;
 

@@ -41,10 +41,7 @@ void gather(Program& program, const Ranks& ranks, Rank me, Place from) {
 }
 
 std::string_view refusal(Collective collective, const Ranks&) {
-  const bool known = collective == Collective::all_reduce ||
-                     collective == Collective::reduce_scatter ||
-                     collective == Collective::all_gather;
-  return known ? "" : "sra is for all_reduce, reduce_scatter and all_gather";
+  return has_owners(collective) ? "" : "sra is for all_reduce, reduce_scatter and all_gather";
 }
 
 Schedule make(Collective collective, const Ranks& ranks, Rank me) {

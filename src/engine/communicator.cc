@@ -103,9 +103,7 @@ class Ranked final : public Communicator {
       if (asked != "auto") return asked;
       return bytes <= kSmallBytes / std::max(1u, ranks_.count - 1) ? "allgather" : "sra";
     }
-    const bool spread =
-        collective == Collective::reduce_scatter || collective == Collective::all_gather;
-    return spread ? "sra" : "tree";
+    return has_owners(collective) ? "sra" : "tree";
   }
 
   /// Made once per kind: it does not depend on the numbers.

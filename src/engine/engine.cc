@@ -155,18 +155,15 @@ bool Engine::send(Lane& lane) {
   const Step& step = lane.step();
   SlotMessage& slot = lane.slots[step.slot];
   if (slot.arrival) {  // to be passed on: what is sent must lie in our own memory
-    const std::span<std::byte> room = lane.arena.subspan(lane.arena_used);
-    if (room.size() < slot.bytes.size()) {
+    if (lane.room().size() < slot.bytes.size()) {
       fail(Error(ErrorCode::unavailable, "a message is larger than a lane's memory"),
            options_.rank);
       return false;
     }
-    std::copy(slot.bytes.begin(), slot.bytes.end(), room.begin());
-    lane.arena_used =
-        std::min(lane.arena.size(), lane.arena_used + round_up<std::size_t>(slot.bytes.size(), 64));
-    const std::size_t bytes = slot.bytes.size();
+    const std::span<std::byte> copy = lane.keep(slot.bytes.size());
+    std::copy(slot.bytes.begin(), slot.bytes.end(), copy.begin());
     release(slot);
-    slot.bytes = room.first(bytes);
+    slot.bytes = copy;
   }
   ++lane.unsent;
   Statistics& statistics = lane.operation->work->statistics;

@@ -6,8 +6,6 @@
 namespace gradwire::engine {
 namespace {
 
-constexpr std::size_t kMessageAlignment = 64;
-
 /// What lies in a step's chunks of one tensor.
 struct Part {
   const Item& item;
@@ -110,13 +108,11 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
     const TensorView numbers = keeps ? with_residuals(lane, part, sum) : sum ? part.sum : part.data;
     lane.segments.push_back({sum ? part.item.codec : part.item.fitted, numbers, {key, part.first}});
   });
-  const std::span<std::byte> room = lane.arena.subspan(lane.arena_used);
-  const Encoded encoded = encode_frame(lane.segments, room, seal);
+  const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
   if (encoded.status != Status::ok) return encoded.status;
-  lane.slots[step.slot] = {room.first(encoded.bytes), std::nullopt};
-  lane.arena_used =
-      std::min(lane.arena.size(), lane.arena_used + round_up(encoded.bytes, kMessageAlignment));
-  return feedback ? keep_rests(lane, step, room.first(encoded.bytes), seal) : Status::ok;
+  const std::span<std::byte> message = lane.keep(encoded.bytes);
+  lane.slots[step.slot] = {message, std::nullopt};
+  return feedback ? keep_rests(lane, step, message, seal) : Status::ok;
 }
 
 Status decode(Lane& lane, const Step& step, Seal least) noexcept {

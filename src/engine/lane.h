@@ -1,6 +1,7 @@
 // One piece of an operation under way: where it is in its schedule, its messages, its sums.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct SlotMessage {
   std::span<const std::byte> bytes;
   std::optional<Arrival> arrival;
 };
+
+inline constexpr std::size_t kMessageAlignment = 64;
 
 struct Lane {
   std::shared_ptr<Operation> operation;
@@ -35,6 +38,15 @@ struct Lane {
   bool active() const { return operation != nullptr; }
   const Step& step() const { return operation->schedule->steps[at]; }
   bool finished() const { return at == operation->schedule->steps.size(); }
+
+  /// Where the next message may be written.
+  std::span<std::byte> room() const { return arena.subspan(arena_used); }
+  /// Takes its first bytes for the message that was written there.
+  std::span<std::byte> keep(std::size_t bytes) {
+    const std::span<std::byte> kept = room().first(bytes);
+    arena_used = std::min(arena.size(), arena_used + round_up(bytes, kMessageAlignment));
+    return kept;
+  }
 };
 
 /// Takes up a piece.
