@@ -11,7 +11,7 @@
 // Results are equal on all ranks to the bit, whatever the codec, and do not depend on timing.
 //
 // Threads: any thread may call, but the order of calls must be the same on all ranks. One thread
-// per communicator does the work.
+// per communicator does the work, with helpers where there are cores to spare.
 //
 // Failure: every operation ends within its timeout. A rank that died, left, stopped or sent garbage
 // is named in the error on every other rank. After an error the communicator takes only
@@ -52,6 +52,9 @@ struct ConnectOptions {
   std::chrono::milliseconds timeout{60'000};
   /// Pieces of a tensor that are under way at once.
   std::uint32_t lanes = 8;
+  /// That encode and decode; 0: chosen by the cores of this host. One: the communicator's own,
+  /// which moves messages as well. More: it moves messages, and all others encode and decode.
+  std::uint32_t threads = 0;
   /// Numbers per piece; 0: chosen by transport and ranks.
   std::size_t piece_elements = 0;
 };

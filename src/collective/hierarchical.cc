@@ -22,35 +22,20 @@ void reduce_inside(Program& program, const Hosts& hosts) {
     const Rank other = (hosts.local + i) % hosts.per_host;
     program.encode(Place::data, hosts.share(other), hosts.count).send(hosts.neighbour(other));
   }
-  const std::uint32_t mine = hosts.share(hosts.local);
-  for (Rank from = 0; from < hosts.per_host; ++from) {
-    if (from == hosts.local) {
-      from == 0 ? program.load(mine, hosts.count) : program.add(mine, hosts.count);
-      continue;
-    }
-    program.receive(hosts.neighbour(from));
-    from == 0 ? program.decode(kIncoming, Place::sum, mine, hosts.count)
-              : program.decode_add(kIncoming, mine, hosts.count);
-  }
+  program.reduce(
+      Place::data, hosts.local, hosts.per_host, [&](Rank local) { return hosts.neighbour(local); },
+      hosts.share(hosts.local), hosts.count);
 }
 
-/// `sra` over the counterparts. The owner's partial sum is put aside in data, so that sums run in
-/// the order of hosts.
+/// `sra` over the counterparts.
 void reduce_across(Program& program, const Hosts& hosts) {
   for (Rank i = 1; i < hosts.count; ++i) {
     const Rank other = (hosts.host + i) % hosts.count;
     program.encode(Place::sum, hosts.chunk(other)).send(hosts.counterpart(other));
   }
-  const std::uint32_t mine = hosts.chunk(hosts.host);
-  if (hosts.host > 0) program.store(mine);
-  for (Rank from = 0; from < hosts.count; ++from) {
-    if (from == hosts.host) {
-      if (from > 0) program.add(mine);
-      continue;
-    }
-    program.receive(hosts.counterpart(from));
-    from == 0 ? program.decode(kIncoming, Place::sum, mine) : program.decode_add(kIncoming, mine);
-  }
+  program.reduce(
+      Place::sum, hosts.host, hosts.count, [&](Rank host) { return hosts.counterpart(host); },
+      hosts.chunk(hosts.host));
 }
 
 /// The owner's bytes reach all ranks: its counterparts pass them on inside their hosts.

@@ -19,7 +19,7 @@ void reduce(Program& program, const Neighbours& ring) {
   program.encode(Place::data, ring.chunk_in_hop(0)).send(ring.next());
   for (Rank hop = 1; hop < ring.count; ++hop) {
     const Rank chunk = ring.chunk_in_hop(hop);
-    program.receive(ring.previous()).decode(kIncoming, Place::sum, chunk).add(chunk);
+    program.load(chunk).receive(ring.previous()).decode_add(kIncoming, chunk);
     if (hop + 1 < ring.count) program.encode(Place::sum, chunk).send(ring.next());
   }
 }

@@ -1,6 +1,8 @@
 // `sra`: scatter-reduce, all-gather. Chunk r belongs to rank r. Everybody sends every owner its
 // chunk; owners add up and send the sum to everybody. Two encodings on a number's way whatever the
 // number of ranks, 2 (n-1)/n of the bytes per rank: the default.
+#include <functional>
+
 #include "collective/algorithms.h"
 #include "collective/program.h"
 
@@ -16,19 +18,6 @@ void each_peer_after(Rank me, Rank count, Visit visit) {
 void scatter(Program& program, const Ranks& ranks, Rank me) {
   each_peer_after(me, ranks.count,
                   [&](Rank peer) { program.encode(Place::data, peer).send(peer); });
-}
-
-/// In rank order, each rank's own numbers in their place, so that the sum does not depend on who
-/// owns it.
-void reduce(Program& program, const Ranks& ranks, Rank me) {
-  for (Rank from = 0; from < ranks.count; ++from) {
-    if (from == me) {
-      from == 0 ? program.load(me) : program.add(me);
-    } else {
-      program.receive(from);
-      from == 0 ? program.decode(kIncoming, Place::sum, me) : program.decode_add(kIncoming, me);
-    }
-  }
 }
 
 /// The owner decodes its own message: it must hold what all others will hold.
@@ -52,7 +41,7 @@ Schedule make(Collective collective, const Ranks& ranks, Rank me) {
     return std::move(program).done();
   }
   scatter(program, ranks, me);
-  reduce(program, ranks, me);
+  program.reduce(Place::data, me, ranks.count, std::identity(), me);
   if (collective == Collective::reduce_scatter) {
     program.store(me);
   } else {

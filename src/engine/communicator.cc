@@ -20,6 +20,7 @@ using engine::EngineOptions;
 using engine::Item;
 using engine::Layout;
 using engine::Operation;
+using engine::Routine;
 using engine::WorkState;
 
 constexpr std::size_t kMessageMemory = std::size_t{64}
@@ -92,7 +93,7 @@ class Ranked final : public Communicator {
     operation->work = std::make_shared<WorkState>();
     const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
     operation->deadline = Clock::now() + timeout;
-    operation->schedule = schedule(collective, algorithm(collective, options, bytes), root);
+    operation->routine = routine(collective, algorithm(collective, options, bytes), root);
     return operation;
   }
 
@@ -107,14 +108,14 @@ class Ranked final : public Communicator {
   }
 
   /// Made once per kind: it does not depend on the numbers.
-  std::shared_ptr<const Schedule> schedule(Collective collective, const std::string& algorithm,
-                                           std::uint32_t root) {
+  std::shared_ptr<const Routine> routine(Collective collective, const std::string& algorithm,
+                                         std::uint32_t root) {
     const std::lock_guard lock(mutex_);
-    auto& known = schedules_[{collective, algorithm, root}];
+    auto& known = routines_[{collective, algorithm, root}];
     if (!known) {
       Ranks ranks = ranks_;
       ranks.root = root;
-      known = std::make_shared<const Schedule>(
+      known = std::make_shared<const Routine>(
           find_algorithm(algorithm, collective, ranks).make(collective, ranks, me_));
     }
     return known;
@@ -188,8 +189,8 @@ class Ranked final : public Communicator {
   const bool in_memory_;
   Residuals residuals_;
   std::mutex mutex_;
-  std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Schedule>>
-      schedules_;  // guarded by mutex_
+  std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
+      routines_;  // guarded by mutex_
   Engine engine_;
 };
 
@@ -200,18 +201,25 @@ void check_options(const ConnectOptions& options) {
   if (options.lanes == 0 || options.lanes > 64) {
     refuse(fmt::format("{} lanes: take 1 to 64", options.lanes));
   }
+  if (options.threads > 64) refuse(fmt::format("{} threads: take at most 64", options.threads));
 }
 
-bool cores_to_spare(std::uint32_t ranks_here) {
-  // The caller's thread computes while ours waits.
-  return std::thread::hardware_concurrency() >= 2 * ranks_here;
+/// Shares this host's cores among the ranks on it.
+void share_cores(EngineOptions& engine, const ConnectOptions& options, std::uint32_t ranks_here) {
+  constexpr std::uint32_t kMostWorkers = 4;  // beyond that memory is the limit
+  engine.cores = std::thread::hardware_concurrency() / ranks_here;
+  // One core is the caller's and one moves messages.
+  const std::uint32_t spare = engine.cores > 2 ? std::min(engine.cores - 2, kMostWorkers) : 0;
+  engine.workers = options.threads > 0 ? options.threads - 1 : spare;
 }
 
 }  // namespace
 
 void Work::wait() {
+  ++state_->waiting;
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return state_->done; });
+  --state_->waiting;
   if (state_->error) throw *state_->error;
 }
 
@@ -241,7 +249,7 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& option
                                             .deadline = deadline});
   engine.per_host = connected.per_host;
   engine.in_memory = connected.all_in_memory;
-  engine.spin = cores_to_spare(connected.on_this_host);
+  share_cores(engine, options, connected.on_this_host);
   return std::make_unique<Ranked>(std::move(connected.transport), engine, options);
 }
 
@@ -254,12 +262,9 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
     own.rank = rank;
     own.size = size;
     check_options(own);
-    const EngineOptions engine{.rank = rank,
-                               .size = size,
-                               .per_host = size,
-                               .lanes = options.lanes,
-                               .in_memory = true,
-                               .spin = cores_to_spare(size)};
+    EngineOptions engine{
+        .rank = rank, .size = size, .per_host = size, .lanes = options.lanes, .in_memory = true};
+    share_cores(engine, options, size);
     communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own));
   }
   return communicators;

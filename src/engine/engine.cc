@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kPrivateMemory = std::size_t{64} << 20;
 constexpr int kSpinRounds = 2000;
+constexpr std::size_t kWorthHandingOver = 16384;  // elements: less is done before a worker wakes
 constexpr unsigned kRoundsPerLook = 256;  // at the clock, when there is always something to do
 constexpr auto kLinger = std::chrono::seconds(5);
 
@@ -31,7 +32,8 @@ Engine::Engine(std::unique_ptr<Transport> transport, const EngineOptions& option
       options_(options),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       lanes_(options.lanes),
-      mailboxes_(options.size) {
+      mailboxes_(options.size),
+      workers_(options.workers) {
   std::span<std::byte> memory = transport_ ? transport_->send_memory() : std::span<std::byte>();
   if (memory.empty()) {
     private_memory_.resize(kPrivateMemory);
@@ -134,6 +136,13 @@ bool Engine::start_pieces() {
 bool Engine::advance(Lane& lane) {
   bool did = false;
   while (lane.active() && !broken_) {
+    const Phase phase = lane.phase.load(std::memory_order_acquire);
+    if (phase == Phase::computing) return did;
+    if (phase == Phase::computed) {
+      take_result(lane);
+      did = true;
+      continue;
+    }
     if (lane.finished()) {
       finish(lane);
       return true;
@@ -143,10 +152,7 @@ bool Engine::advance(Lane& lane) {
                       : op == Op::receive ? receive(lane)
                                           : compute(lane);
     if (!went) return did;
-    ++lane.at;
     did = true;
-    // The network must not wait for more than one piece of work.
-    if (op == Op::encode || op == Op::decode || op == Op::decode_add) transport_->progress(*this);
   }
   return did;
 }
@@ -171,6 +177,7 @@ bool Engine::send(Lane& lane) {
   ++statistics.sent_messages;
   transport_->send(step.peer, lane.tag, slot.bytes,
                    static_cast<std::uint64_t>(&lane - lanes_.data()));
+  next_step(lane);
   return true;
 }
 
@@ -188,30 +195,49 @@ bool Engine::receive(Lane& lane) {
     }
     return false;
   }
-  release(lane.slots[step.slot]);
   lane.slots[step.slot] = {found->bytes, *found};
   mailbox.erase(found);
+  next_step(lane);
   return true;
 }
 
+/// Executes the lane's step, or lends the lane to a worker that does.
 bool Engine::compute(Lane& lane) {
   const Seal seal = options_.in_memory ? Seal::none : Seal::checksum;
-  const Step step = lane.step();
-  const Status status = execute(lane, options_.rank, options_.size, seal);
-  if (status == Status::ok) return true;
-  const auto& arrival = lane.slots[step.slot].arrival;
+  if (workers_.empty() || lane.elements() < kWorthHandingOver) {
+    lane.status = execute(lane, options_.rank, options_.size, seal);
+    lane.phase.store(Phase::computed, std::memory_order_relaxed);
+    transport_->progress(*this);  // the network must not wait for more than one step
+    return true;
+  }
+  lane.phase.store(Phase::computing, std::memory_order_relaxed);
+  workers_.hand_over([this, &lane, seal] {
+    lane.status = execute(lane, options_.rank, options_.size, seal);
+    lane.phase.store(Phase::computed, std::memory_order_release);
+    eventfd_write(wake_.get(), 1);
+  });
+  return true;
+}
+
+void Engine::take_result(Lane& lane) {
+  lane.phase.store(Phase::ready, std::memory_order_relaxed);
+  if (lane.status == Status::ok) return next_step(lane);
+  const auto& arrival = lane.slots[lane.step().slot].arrival;
   const std::uint32_t culprit = arrival ? arrival->peer : options_.rank;
   fail(
       Error(ErrorCode::peer_failed,
             fmt::format("a message of rank {} cannot be used in {}: {}. Do all ranks make the same "
                         "calls in the same order, with tensors of the same sizes?",
-                        culprit, name_of(lane.operation->collective), describe(status))),
+                        culprit, name_of(lane.operation->collective), describe(lane.status))),
       culprit);
-  return false;
+}
+
+void Engine::next_step(Lane& lane) noexcept {
+  if (lane.last_use()) release(lane.slots[lane.step().slot]);
+  ++lane.at;
 }
 
 void Engine::finish(Lane& lane) {
-  for (SlotMessage& slot : lane.slots) release(slot);
   const std::shared_ptr<Operation> operation = std::move(lane.operation);
   lane.operation.reset();
   if (++operation->finished_pieces < operation->cut.pieces()) return;
@@ -229,7 +255,7 @@ void Engine::release(SlotMessage& slot) noexcept {
 
 void Engine::idle() {
   check_deadlines();
-  if (options_.spin && ++idle_rounds_ < kSpinRounds) {
+  if (may_spin() && ++idle_rounds_ < kSpinRounds) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
@@ -243,6 +269,13 @@ void Engine::idle() {
     eventfd_t ignored;
     eventfd_read(wake_.get(), &ignored);
   }
+}
+
+/// Looking around costs nobody anything while there are more cores than threads that compute.
+bool Engine::may_spin() const {
+  const auto awaited = [](const auto& operation) { return operation->work->waiting > 0; };
+  return options_.cores >= 2 ||
+         (options_.cores == 1 && std::any_of(operations_.begin(), operations_.end(), awaited));
 }
 
 int Engine::milliseconds_to_sleep() const {
@@ -259,7 +292,7 @@ void Engine::check_deadlines() {
   for (const auto& operation : operations_) {
     if (now < operation->deadline) continue;
     for (const Lane& lane : lanes_) {
-      if (!lane.active() || lane.finished() || lane.step().op != Op::receive) continue;
+      if (!lane.waits_for_a_message()) continue;
       const std::uint32_t peer = lane.step().peer;
       fail(Error(ErrorCode::timeout,
                  fmt::format("rank {} did not answer in {} before the deadline: it is stopped, too "
@@ -278,6 +311,7 @@ void Engine::check_deadlines() {
 void Engine::fail(const Error& error, std::uint32_t culprit) {
   if (broken_) return;
   broken_ = error;
+  workers_.drain();  // callers may free their tensors from here on
   if (transport_) transport_->abort(culprit, error.what());
   for (Lane& lane : lanes_) {
     lane.operation.reset();

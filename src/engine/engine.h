@@ -1,4 +1,5 @@
-// Executes operations: one thread per communicator owns lanes, mailboxes and the transport.
+// Executes operations: one thread per communicator owns lanes, mailboxes and the transport. Where
+// there are cores to spare it lends lanes to workers for encoding and decoding.
 //
 // Callers hand operations over through a queue and wait on their `WorkState`. Operations are cut
 // into pieces; up to `lanes` consecutive pieces are under way at once, each in its own lane, so
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "engine/lane.h"
+#include "engine/workers.h"
 #include "transport/file_descriptor.h"
 
 namespace gradwire::engine {
@@ -26,8 +28,9 @@ struct EngineOptions {
   std::uint32_t size = 1;
   std::uint32_t per_host = 0;  ///< ranks, as in `Ranks`
   std::uint32_t lanes = 8;
-  bool in_memory = false;  ///< no message leaves the host: none is sealed
-  bool spin = false;       ///< there are cores to spare for waiting
+  std::uint32_t workers = 0;  ///< threads that encode and decode; none: the engine's own does
+  bool in_memory = false;     ///< no message leaves the host: none is sealed
+  std::uint32_t cores = 1;    ///< of this host, per rank on it
 };
 
 class Engine final : private Inbox {
@@ -50,6 +53,9 @@ class Engine final : private Inbox {
   bool send(Lane& lane);
   bool receive(Lane& lane);
   bool compute(Lane& lane);
+  void take_result(Lane& lane);
+  void next_step(Lane& lane) noexcept;
+  bool may_spin() const;
   void finish(Lane& lane);
   void release(SlotMessage& slot) noexcept;
   void idle();
@@ -78,6 +84,7 @@ class Engine final : private Inbox {
   std::optional<Error> broken_;
   int idle_rounds_ = 0;
   bool stopping_ = false;
+  Workers workers_;
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Operation>> submitted_;  // guarded by mutex_

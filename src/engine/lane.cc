@@ -10,9 +10,12 @@ namespace {
 struct Part {
   const Item& item;
   TensorView data;
-  TensorView sum;
+  TensorView sum;      // may be the data, see `Lifetimes`
   std::size_t first;   // element of the tensor
   std::size_t sum_at;  // in the lane's sums
+  bool apart;          // data and sum are not one, though their lifetimes allow it
+
+  bool in_place() const { return sum.data == data.data; }
 };
 
 template <class Visit>
@@ -20,13 +23,16 @@ void each_part(Lane& lane, const Step& step, Visit visit) {
   Operation& operation = *lane.operation;
   for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
     const Range range = lane.chunks[chunk];
-    operation.layout.each_part(
-        range, [&](std::size_t index, std::size_t first, std::size_t count, std::size_t place) {
-          const Item& item = operation.items[index];
-          const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
-          visit(Part{item, item.view.slice(first, count),
-                     TensorView{lane.sums.data() + sum_at, count, Dtype::f32}, first, sum_at});
-        });
+    const bool one_place = operation.routine->lifetimes.sum_in_data[chunk];
+    operation.layout.each_part(range, [&](std::size_t index, std::size_t first, std::size_t count,
+                                          std::size_t place) {
+      const Item& item = operation.items[index];
+      const TensorView data = item.view.slice(first, count);
+      const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
+      const TensorView sum{lane.sums.data() + sum_at, count, Dtype::f32};
+      const bool fits = data.dtype == Dtype::f32 && item.residual == nullptr;
+      visit(Part{item, data, one_place && fits ? data : sum, first, sum_at, one_place && !fits});
+    });
   }
 }
 
@@ -120,11 +126,13 @@ Status decode(Lane& lane, const Step& step, Seal least) noexcept {
   if (frame.status() != Status::ok) return frame.status();
   const bool add = step.op == Op::decode_add;
   const bool sum = add || step.place == Place::sum;
+  const bool echo = lane.operation->routine->lifetimes.echo[lane.at];
   std::size_t index = 0;
   Status status = Status::ok;
   each_part(lane, step, [&](const Part& part) {
     if (status != Status::ok) return;
     const std::size_t i = index++;
+    if (echo && !part.apart && part.item.codec.traits().lossless) return;
     status = i >= frame.segment_count() ? Status::count_mismatch
              : add                      ? frame.decode_add(i, part.sum)
                                         : frame.decode(i, sum ? part.sum : part.data);
@@ -136,6 +144,7 @@ Status decode(Lane& lane, const Step& step, Seal least) noexcept {
 /// One's own numbers enter a sum as they are, and what was held back of them before.
 void compute(Lane& lane, const Step& step) noexcept {
   each_part(lane, step, [&](const Part& part) {
+    if (part.in_place()) return;
     if (step.op == Op::store) return convert(part.sum, part.data, false);
     convert(part.data, part.sum, step.op == Op::add);
     if (part.item.residual == nullptr) return;
@@ -146,7 +155,7 @@ void compute(Lane& lane, const Step& step) noexcept {
 }  // namespace
 
 void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, Tag tag) {
-  const Schedule& schedule = *operation->schedule;
+  const Schedule& schedule = operation->routine->schedule;
   lane.piece = piece;
   lane.tag = tag;
   lane.at = 0;

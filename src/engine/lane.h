@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,12 @@ struct SlotMessage {
 
 inline constexpr std::size_t kMessageAlignment = 64;
 
+enum class Phase : std::uint8_t {
+  ready,      ///< for its step
+  computing,  ///< a worker's: only `operation`, `piece`, `tag` and `unsent` are for others to read
+  computed,   ///< its step is done, and `status` tells how it went
+};
+
 struct Lane {
   std::shared_ptr<Operation> operation;
   std::size_t piece = 0;  // of the operation
@@ -34,10 +41,24 @@ struct Lane {
   std::size_t arena_used = 0;
   std::size_t unsent = 0;         // messages whose bytes the transport still needs
   std::vector<Segment> segments;  // kept for its memory
+  std::atomic<Phase> phase{Phase::ready};
+  Status status = Status::ok;  // of the last computation
 
   bool active() const { return operation != nullptr; }
-  const Step& step() const { return operation->schedule->steps[at]; }
-  bool finished() const { return at == operation->schedule->steps.size(); }
+  const Schedule& schedule() const { return operation->routine->schedule; }
+  const Step& step() const { return schedule().steps[at]; }
+  bool finished() const { return at == schedule().steps.size(); }
+  bool waits_for_a_message() const {
+    return active() && phase.load(std::memory_order_acquire) == Phase::ready && !finished() &&
+           step().op == Op::receive;
+  }
+  std::size_t elements() const {  // of its step
+    std::size_t total = 0;
+    for (std::uint32_t i = 0; i < step().count; ++i) total += chunks[step().first + i].size();
+    return total;
+  }
+  /// The step leaves nothing to do with the message in its slot.
+  bool last_use() const { return operation->routine->lifetimes.last_use[at]; }
 
   /// Where the next message may be written.
   std::span<std::byte> room() const { return arena.subspan(arena_used); }

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "collective/schedule.h"
+#include "collective/lifetimes.h"
 #include "engine/layout.h"
 #include "feedback/residuals.h"
 #include "gradwire/communicator.h"
@@ -22,9 +22,10 @@ namespace gradwire::engine {
 struct WorkState {
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false;           // guarded by mutex
-  std::optional<Error> error;  // guarded by mutex
-  Statistics statistics;       // the engine's until done
+  bool done = false;            // guarded by mutex
+  std::optional<Error> error;   // guarded by mutex
+  Statistics statistics;        // the engine's until done
+  std::atomic<int> waiting{0};  // callers that do nothing else meanwhile
   Clock::time_point begun = Clock::now();
 
   void finish(std::optional<Error> failure);
@@ -39,9 +40,16 @@ struct Item {
   Residual* residual = nullptr;  // none: no feedback
 };
 
+/// What to do, whatever the numbers are.
+struct Routine {
+  explicit Routine(Schedule made) : schedule(std::move(made)), lifetimes(lifetimes_of(schedule)) {}
+  const Schedule schedule;
+  const Lifetimes lifetimes;
+};
+
 struct Operation {
   Collective collective = Collective::barrier;
-  std::shared_ptr<const Schedule> schedule;
+  std::shared_ptr<const Routine> routine;
   std::vector<Item> items;
   Layout layout{{}};
   Cut cut;

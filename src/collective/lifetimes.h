@@ -1,0 +1,23 @@
+// How long a schedule's numbers and messages are needed, for whoever executes it.
+#pragma once
+
+#include <vector>
+
+#include "collective/schedule.h"
+
+namespace gradwire {
+
+struct Lifetimes {
+  /// By chunk: data and sum are never needed at the same time and may be the same memory, where
+  /// `load` and `store` have nothing to do.
+  std::vector<bool> sum_in_data;
+  /// By step: the message in its slot is not needed afterwards.
+  std::vector<bool> last_use;
+  /// By step: a `decode` of one's own message into the numbers it was made of, provided that sums
+  /// are kept in the data where they may be. Nothing to do for codecs that lose nothing.
+  std::vector<bool> echo;
+};
+
+Lifetimes lifetimes_of(const Schedule& schedule);
+
+}  // namespace gradwire

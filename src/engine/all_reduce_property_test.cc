@@ -1,0 +1,118 @@
+// Every algorithm with every number of ranks from 1 to 17, every count, 1 to 4 lanes and every
+// codec: exact sums or bounded errors, and equal bits on all ranks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "engine/engine_test_ranks.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kPiece = 1024;  // elements; what is larger takes several pieces
+
+/// A codec, and the largest share of a Gaussian's energy that one encoding may lose.
+struct Kind {
+  const char* codec;
+  double error;
+};
+constexpr Kind kKinds[] = {{"none", 0},
+                           {"fp16", 1e-6},
+                           {"bf16", 1e-5},
+                           {"uniform:bits=8", 3e-4},
+                           {"uniform:bits=4,bucket=100", 0.03},
+                           {"exponential:bits=8", 0.1},
+                           {"sign", 0.7},
+                           {"grid:step=0.1", 0.003},
+                           {"grid:step=0.1,rounding=dither", 0.0015},
+                           {"grid:nmse=0.01,rounding=nearest", 0.02}};
+
+struct Case {
+  std::string algorithm;
+  std::size_t count;
+  Kind kind;
+};
+
+std::vector<Case> cases_for(std::uint32_t size) {
+  std::vector<Case> cases;
+  for (const std::string& algorithm : usable_algorithms(size)) {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, std::size_t{size - 1}, std::size_t{size},
+          std::size_t{size + 1}, std::size_t{127}, std::size_t{1009}, 5 * kPiece + 7}) {
+      for (const Kind& kind : kKinds) cases.push_back({algorithm, count, kind});
+    }
+  }
+  return cases;
+}
+
+/// What rank `rank` contributes: integers where sums must be exact, Gaussians elsewhere.
+Numbers input(const Case& c, std::uint32_t rank) {
+  if (c.kind.error == 0) return integers(c.count, rank);
+  std::mt19937 random(rank * 1000 + static_cast<std::uint32_t>(c.count));
+  std::normal_distribution<float> normal;
+  Numbers x(c.count);
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+/// The error's share of the sum's energy.
+double loss(const Case& c, const Numbers& result, std::uint32_t size) {
+  std::vector<double> sum(c.count);
+  for (std::uint32_t rank = 0; rank < size; ++rank) {
+    const Numbers x = input(c, rank);
+    for (std::size_t i = 0; i < c.count; ++i) sum[i] += x[i];
+  }
+  double error = 0;
+  double energy = 0;
+  for (std::size_t i = 0; i < c.count; ++i) {
+    error += (result[i] - sum[i]) * (result[i] - sum[i]);
+    energy += sum[i] * sum[i];
+  }
+  return error / energy;
+}
+
+void check(const Case& c, const std::vector<Numbers>& results) {
+  const auto size = static_cast<std::uint32_t>(results.size());
+  for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));
+  if (c.kind.error == 0) {
+    ASSERT_EQ(results[0], sum_of_all(c.count, size));
+    return;
+  }
+  if (c.count < 1000) return;  // few numbers have no typical error
+  const double lost = loss(c, results[0], size);
+  // A ring encodes a growing sum in every hop, the others each number twice.
+  ASSERT_LT(lost, c.kind.error * (1.5 + size / 2.0));
+  ASSERT_EQ(lost > 0, size > 1);
+}
+
+class AllReduceProperty : public testing::TestWithParam<std::uint32_t> {};
+
+TEST_P(AllReduceProperty, holds_for_all_algorithms_counts_lanes_and_codecs) {
+  const std::uint32_t size = GetParam();
+  const std::vector<Case> cases = cases_for(size);
+  for (const std::uint32_t lanes : {1u, 2u, 3u, 4u}) {
+    RanksHere ranks = Communicator::in_process(size, {.lanes = lanes, .piece_elements = kPiece});
+    std::vector<std::vector<Numbers>> results(cases.size(), std::vector<Numbers>(size));
+    on_all_ranks(ranks, [&](Communicator& me) {
+      for (std::size_t i = 0; i < cases.size(); ++i) {
+        Numbers& x = results[i][me.rank()] = input(cases[i], me.rank());
+        const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse(cases[i].kind.codec)};
+        me.all_reduce({&tensor, 1}, {.seed = 3, .algorithm = cases[i].algorithm}).wait();
+      }
+    });
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(cases[i].algorithm + ", " + cases[i].kind.codec + ", " +
+                   std::to_string(cases[i].count) + " numbers, " + std::to_string(lanes) +
+                   " lanes");
+      check(cases[i], results[i]);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(ranks, AllReduceProperty, testing::Range(1u, 18u),
+                         [](const auto& ranks) { return std::to_string(ranks.param); });
+
+}  // namespace
+}  // namespace gradwire

@@ -1,0 +1,61 @@
+// Ranks as threads, and numbers whose sums are known, for the engine's tests.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/schedule.h"
+#include "gradwire/communicator.h"
+
+namespace gradwire {
+
+using Numbers = std::vector<float>;
+using RanksHere = std::vector<std::unique_ptr<Communicator>>;
+
+/// Runs `body(communicator)` for every rank, each in a thread.
+template <class Body>
+void on_all_ranks(RanksHere& ranks, Body body) {
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) threads.emplace_back([&] { body(*rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// Small integers: their sums are exact in fp32.
+inline Numbers integers(std::size_t count, std::uint32_t rank) {
+  Numbers x(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    x[i] = static_cast<float>(static_cast<int>((i * 7 + rank * 13) % 31) - 15);
+  }
+  return x;
+}
+
+inline Numbers sum_of_all(std::size_t count, std::uint32_t ranks) {
+  Numbers sum(count);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    const Numbers x = integers(count, rank);
+    for (std::size_t i = 0; i < count; ++i) sum[i] += x[i];
+  }
+  return sum;
+}
+
+inline bool same_bits(const Numbers& a, const Numbers& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+/// That `ranks` ranks on one host can use for all_reduce.
+inline std::vector<std::string> usable_algorithms(std::uint32_t ranks) {
+  std::vector<std::string> names;
+  for (const Algorithm* algorithm : algorithms()) {
+    if (algorithm->refusal(Collective::all_reduce, {ranks, ranks, 0}).empty()) {
+      names.emplace_back(algorithm->name);
+    }
+  }
+  return names;
+}
+
+}  // namespace gradwire
