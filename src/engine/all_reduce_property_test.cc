@@ -1,6 +1,8 @@
 // Every algorithm with every number of ranks from 1 to 17, every count, 1 to 4 lanes and every
 // codec: exact sums or bounded errors, and equal bits on all ranks.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <random>
@@ -113,6 +115,52 @@ TEST_P(AllReduceProperty, holds_for_all_algorithms_counts_lanes_and_codecs) {
 
 INSTANTIATE_TEST_SUITE_P(ranks, AllReduceProperty, testing::Range(1u, 18u),
                          [](const auto& ranks) { return std::to_string(ranks.param); });
+
+// ---------------------------------------------------------------------------------------------
+
+/// More than 2^32 floats, all zero but for the last ones: the same few megabytes of memory over and
+/// over, which sums of zeros do not change, and then memory of its own.
+class HugeTensor {
+ public:
+  static constexpr std::size_t kWindow = std::size_t{64} << 20;
+  static constexpr std::size_t kZeros = std::size_t{16} << 30;  // bytes
+  static constexpr std::size_t kTail = 1000;                    // elements behind them
+  static constexpr std::size_t kCount = kZeros / sizeof(float) + kTail;
+
+  HugeTensor() {
+    const int file = memfd_create("huge", MFD_CLOEXEC);
+    EXPECT_EQ(ftruncate(file, kWindow), 0);
+    base_ = static_cast<std::byte*>(mmap(nullptr, kZeros + kWindow, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    for (std::size_t at = 0; at < kZeros; at += kWindow) {
+      mmap(base_ + at, kWindow, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    }
+    close(file);
+  }
+  ~HugeTensor() { munmap(base_, kZeros + kWindow); }
+  HugeTensor(const HugeTensor&) = delete;
+  HugeTensor& operator=(const HugeTensor&) = delete;
+
+  TensorView view() const { return {base_, kCount, Dtype::f32}; }
+  std::span<float> first() const { return {reinterpret_cast<float*>(base_), kTail}; }
+  std::span<float> tail() const { return {reinterpret_cast<float*>(base_ + kZeros), kTail}; }
+
+ private:
+  std::byte* base_;
+};
+
+TEST(HugeAllReduce, elements_beyond_32_bits_are_added_in_their_place) {
+  RanksHere ranks = Communicator::in_process(2, {.piece_elements = 1 << 20});
+  on_all_ranks(ranks, [](Communicator& me) {
+    const HugeTensor x;
+    const Numbers mine = integers(HugeTensor::kTail, me.rank());
+    std::copy(mine.begin(), mine.end(), x.tail().begin());
+    const Tensor tensor{"x", x.view()};
+    me.all_reduce({&tensor, 1}, {.timeout = std::chrono::minutes(5)}).wait();
+    EXPECT_EQ(Numbers(x.tail().begin(), x.tail().end()), sum_of_all(HugeTensor::kTail, 2));
+    EXPECT_EQ(Numbers(x.first().begin(), x.first().end()), Numbers(HugeTensor::kTail));
+  });
+}
 
 }  // namespace
 }  // namespace gradwire
