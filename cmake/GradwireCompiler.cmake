@@ -14,6 +14,12 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 
+# Modules that are loaded on demand (libgradwire_mpi.so) are found by whatever contains us: in the
+# build tree here, installed beside it or in the library folder beside its own.
+set(GRADWIRE_MODULE_DIR "${PROJECT_BINARY_DIR}/lib")
+list(APPEND CMAKE_BUILD_RPATH "${GRADWIRE_MODULE_DIR}")
+list(APPEND CMAKE_INSTALL_RPATH "$ORIGIN" "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+
 find_program(GRADWIRE_CCACHE ccache)
 mark_as_advanced(GRADWIRE_CCACHE)
 if(GRADWIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -6,6 +6,7 @@ find_package(hwy 1.0.3 REQUIRED CONFIG)
 find_package(fmt REQUIRED CONFIG)
 find_package(OpenSSL 3.0 REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+find_package(MPI QUIET COMPONENTS C)  # Without it gradwire declines to use mpi, and says so.
 
 # Debian's Highway 1.0.3 declines its 128-bit emulation target (EMU128) under g++ before 12.3, because
 # that compiler's auto-vectorizer miscompiles it (GCC bug 106322). EMU128 is our specification: every

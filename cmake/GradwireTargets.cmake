@@ -37,3 +37,19 @@ function(gradwire_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600)
 endfunction()
+
+# gradwire_mpi_test(<name> COMMAND <program> <argument>...)
+#
+# Four processes under mpirun. It passes when all of them return 0.
+function(gradwire_mpi_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "COMMAND")
+  if(NOT GRADWIRE_BUILD_TESTS)
+    return()
+  endif()
+  add_test(NAME ${name}
+           COMMAND "${MPIEXEC_EXECUTABLE}" --allow-run-as-root --oversubscribe -n 4 ${arg_COMMAND} --gtest_brief=1)
+  # A sanitizer stands between us and the loader, which then does not know who asks for the module;
+  # and MPI keeps what it allocates.
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 300 PROCESSORS 2
+    ENVIRONMENT "LD_LIBRARY_PATH=${GRADWIRE_MODULE_DIR};ASAN_OPTIONS=detect_leaks=0")
+endfunction()

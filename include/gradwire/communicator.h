@@ -36,12 +36,14 @@ struct ConnectOptions {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   /// Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all) or
-  /// "tcp:HOST:PORT" (rank 0 listens there).
+  /// "tcp:HOST:PORT" (rank 0 listens there). "mpi" for jobs of mpirun or srun (docs/mpi.md): rank
+  /// and size are then MPI's; leave them as they are.
   std::string store{};
   /// A text that the ranks of a job know and nobody else. Without it the job's key is in the store,
   /// and whoever can read that can join.
   std::string secret{};
-  /// "auto" (shared memory inside a host, tcp between hosts), "shm" or "tcp".
+  /// "auto" (shared memory inside a host; between hosts tcp, or mpi if that is the store), "shm",
+  /// "tcp" or "mpi".
   std::string transport = "auto";
   /// "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce.
   std::string algorithm = "auto";

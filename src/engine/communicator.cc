@@ -9,6 +9,7 @@
 #include "collective/schedule.h"
 #include "engine/engine.h"
 #include "transport/inproc.h"
+#include "transport/mpi_world.h"
 #include "transport/rendezvous.h"
 
 namespace gradwire {
@@ -213,6 +214,22 @@ void share_cores(EngineOptions& engine, const ConnectOptions& options, std::uint
   engine.workers = options.threads > 0 ? options.threads - 1 : spare;
 }
 
+/// With rank and size of MPI, when that is where ranks find one another.
+ConnectOptions placed(ConnectOptions options) {
+  if (options.store != "mpi") return options;
+  const MpiWorld world;
+  const bool open = options.rank == 0 && options.size == 1;
+  if (!open && (options.rank != world.rank() || options.size != world.size())) {
+    refuse(
+        fmt::format("rank {} of {} is rank {} of {} in MPI: give no rank and size with this "
+                    "store",
+                    options.rank, options.size, world.rank(), world.size()));
+  }
+  options.rank = world.rank();
+  options.size = world.size();
+  return options;
+}
+
 }  // namespace
 
 void Work::wait() {
@@ -233,7 +250,8 @@ Statistics Work::statistics() const {
   return state_->statistics;
 }
 
-std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& options) {
+std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked) {
+  const ConnectOptions options = placed(asked);
   check_options(options);
   const Deadline deadline = Clock::now() + options.timeout;
   EngineOptions engine{.rank = options.rank, .size = options.size, .lanes = options.lanes};
@@ -243,6 +261,7 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& option
                                             .count = options.size,
                                             .secret = options.secret,
                                             .transport = options.transport,
+                                            .launched_by_mpi = options.store == "mpi",
                                             .interface = options.interface,
                                             .port = options.port,
                                             .message_bytes = kMessageMemory,

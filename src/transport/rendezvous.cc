@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "transport/mpi_transport.h"
 #include "transport/routed.h"
 #include "transport/shm.h"
 #include "transport/tcp.h"
@@ -94,9 +95,9 @@ std::uint32_t ranks_per_host(const std::vector<Card>& cards) {
 }
 
 void check_transport(const std::string& name) {
-  if (name == "auto" || name == "shm" || name == "tcp") return;
+  if (name == "auto" || name == "shm" || name == "tcp" || name == "mpi") return;
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("there is no transport '{}'; take auto, shm or tcp", name));
+              fmt::format("there is no transport '{}'; take auto, shm, tcp or mpi", name));
 }
 
 }  // namespace
@@ -104,8 +105,12 @@ void check_transport(const std::string& name) {
 Connected rendezvous(Store& store, const RendezvousOptions& options) {
   check_transport(options.transport);
   const Job job = deal_job(store, options);
+  const bool by_mpi =
+      options.transport == "mpi" || (options.transport == "auto" && options.launched_by_mpi);
   TcpListener listener;
-  if (options.transport != "shm") listener = listen_tcp(options.interface, options.port);
+  if (options.transport != "shm" && !by_mpi) {
+    listener = listen_tcp(options.interface, options.port);
+  }
   const std::vector<Card> cards =
       exchange_cards(store, options, job, {shm_neighbourhood(), listener.addresses});
 
@@ -124,7 +129,8 @@ Connected rendezvous(Store& store, const RendezvousOptions& options) {
                       "{}: shm cannot reach it, take auto or tcp",
                       rank, options.me));
     }
-    (same && options.transport != "tcp" ? near : far).push_back(rank);
+    const bool in_memory = options.transport == "shm" || options.transport == "auto";
+    (same && in_memory ? near : far).push_back(rank);
   }
   result.all_in_memory = far.empty();
 
@@ -136,7 +142,10 @@ Connected rendezvous(Store& store, const RendezvousOptions& options) {
     memory = connect_shm(
         {job, options.me, options.count, near, options.message_bytes, options.deadline});
   }
-  if (!far.empty() || near.empty()) {
+  if (by_mpi && !far.empty()) {
+    network =
+        connect_mpi({options.me, options.count, far, options.message_bytes, options.deadline});
+  } else if (!far.empty() || near.empty()) {
     network = connect_tcp({job, options.me, options.count, far, std::move(addresses),
                            options.message_bytes, options.deadline},
                           std::move(listener));

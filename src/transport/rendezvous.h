@@ -13,7 +13,8 @@ struct RendezvousOptions {
   std::uint32_t me = 0;
   std::uint32_t count = 1;
   std::string secret;              ///< empty: the key is dealt through the store
-  std::string transport = "auto";  ///< auto, shm or tcp
+  std::string transport = "auto";  ///< auto, shm, tcp or mpi
+  bool launched_by_mpi = false;    ///< then auto is mpi between hosts
   std::string interface;
   std::uint16_t port = 0;
   std::size_t message_bytes = 0;  ///< of send memory, and the longest message

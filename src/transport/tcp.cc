@@ -123,7 +123,7 @@ class TcpTransport final : public Transport {
     epoll_ctl(poll_.get(), EPOLL_CTL_MOD, connection.descriptor(), &event);
   }
 
-  ReceiveBuffers buffers_;
+  MessageBuffers buffers_;
   std::vector<std::unique_ptr<TcpConnection>> connections_;
   std::vector<std::uint32_t> watched_;  // events, by rank
   FileDescriptor poll_;

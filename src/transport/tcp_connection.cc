@@ -18,20 +18,8 @@ std::uint32_t check_of(WireHeader header) noexcept {
 
 }  // namespace
 
-std::uint64_t ReceiveBuffers::acquire(std::size_t bytes) {
-  if (free_.empty()) {
-    buffers_.emplace_back();
-    free_.reserve(buffers_.size());
-    free_.push_back(buffers_.size() - 1);
-  }
-  const std::uint64_t number = free_.back();
-  if (buffers_[number].size() < bytes) buffers_[number].resize(bytes);
-  free_.pop_back();
-  return number;
-}
-
 TcpConnection::TcpConnection(std::unique_ptr<Stream> stream, std::uint32_t peer,
-                             std::size_t max_message_bytes, ReceiveBuffers& buffers)
+                             std::size_t max_message_bytes, MessageBuffers& buffers)
     : stream_(std::move(stream)),
       peer_(peer),
       max_message_bytes_(max_message_bytes),

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <vector>
 
+#include "transport/message_buffers.h"
 #include "transport/stream.h"
 #include "transport/transport.h"
 
@@ -24,23 +24,10 @@ struct WireHeader {
 };
 static_assert(sizeof(WireHeader) == 24);
 
-/// Buffers for what arrives, kept for the next message.
-class ReceiveBuffers {
- public:
-  /// Returns a number for `at`; throws std::bad_alloc.
-  std::uint64_t acquire(std::size_t bytes);
-  std::span<std::byte> at(std::uint64_t number) noexcept { return buffers_[number]; }
-  void release(std::uint64_t number) noexcept { free_.push_back(number); }
-
- private:
-  std::vector<std::vector<std::byte>> buffers_;
-  std::vector<std::uint64_t> free_;
-};
-
 class TcpConnection {
  public:
   TcpConnection(std::unique_ptr<Stream> stream, std::uint32_t peer, std::size_t max_message_bytes,
-                ReceiveBuffers& buffers);
+                MessageBuffers& buffers);
 
   void enqueue(WireHeader::Kind kind, Tag tag, std::span<const std::byte> bytes,
                std::uint64_t ticket);
@@ -74,7 +61,7 @@ class TcpConnection {
   std::unique_ptr<Stream> stream_;
   std::uint32_t peer_;
   std::size_t max_message_bytes_;
-  ReceiveBuffers& buffers_;
+  MessageBuffers& buffers_;
   std::deque<Outgoing> outgoing_;
   std::byte header_bytes_[sizeof(WireHeader)];
   std::size_t header_have_ = 0;

@@ -68,12 +68,31 @@ Transports make_tcp(std::uint32_t ranks) {
   });
 }
 
+void run_in_threads(Transports transports, const Body& body) {
+  std::vector<std::thread> threads;
+  std::atomic<std::size_t> done{0};
+  for (std::uint32_t me = 0; me < transports.size(); ++me) {
+    threads.emplace_back([&, me] {
+      body(me, transports[me]);
+      ++done;
+      Recorder nobody;  // others may still wait for what this rank has to give back
+      while (transports[me] && done < transports.size()) transports[me]->progress(nobody);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+Party in_threads(std::string name, Transports (*make)(std::uint32_t ranks)) {
+  return {std::move(name),
+          [make](std::uint32_t ranks, const Body& body) { run_in_threads(make(ranks), body); }};
+}
+
 }  // namespace
 
-std::vector<PartyMaker> party_makers() {
-  return {{"inproc", [](std::uint32_t ranks) { return make_inproc(ranks, kPartyMessageBytes); }},
-          {"shm", make_shm},
-          {"tcp", make_tcp}};
+std::vector<Party> parties_in_threads() {
+  return {in_threads("inproc",
+                     [](std::uint32_t ranks) { return make_inproc(ranks, kPartyMessageBytes); }),
+          in_threads("shm", make_shm), in_threads("tcp", make_tcp)};
 }
 
 bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool()>& done) {
@@ -86,20 +105,6 @@ bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool
     poll(&polled, 1, 100);
   }
   return true;
-}
-
-void run_party(Transports& transports, const std::function<void(std::uint32_t, Transport&)>& body) {
-  std::vector<std::thread> threads;
-  std::atomic<std::size_t> done{0};
-  for (std::uint32_t me = 0; me < transports.size(); ++me) {
-    threads.emplace_back([&, me] {
-      body(me, *transports[me]);
-      ++done;
-      Recorder nobody;  // others may still wait for what this rank has to give back
-      while (done < transports.size()) transports[me]->progress(nobody);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace gradwire::test

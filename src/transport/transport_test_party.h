@@ -1,4 +1,4 @@
-// Ranks in threads, connected by one transport: what the conformance suite runs on.
+// Ranks, connected by one transport: what the conformance suite runs on.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,28 @@
 
 namespace gradwire::test {
 
-/// Makes the connected transports of `ranks` ranks. One line in the suite per transport.
-struct PartyMaker {
+/// What a rank does. It may end its transport to leave.
+using Body = std::function<void(std::uint32_t me, std::unique_ptr<Transport>& transport)>;
+
+/// A way to have connected ranks. One line in the suite per transport.
+struct Party {
   std::string name;
-  std::function<std::vector<std::unique_ptr<Transport>>(std::uint32_t ranks)> make;
+  /// Runs the body for ranks 0 to `ranks` - 1, at most `kMaxRanks`, and returns when all are done:
+  /// in a thread each, or, in every process of a job, for the rank that it is.
+  std::function<void(std::uint32_t ranks, const Body& body)> run;
 };
 
-std::vector<PartyMaker> party_makers();
-
+inline constexpr std::uint32_t kMaxRanks = 4;
 inline constexpr std::size_t kPartyMessageBytes = std::size_t{8} << 20;
+
+/// Those of `use_processes`, or else all transports with ranks in threads.
+std::vector<Party> parties();
+std::vector<Party> parties_in_threads();
+
+/// Makes this process one rank of a job, whose processes all run the suite. A failure of any rank
+/// shows in its own exit code. Rank and size are MPI's when the store is mpi.
+void use_processes(const std::string& transport, const std::string& store, std::uint32_t rank,
+                   std::uint32_t size);
 
 /// An inbox that keeps what it is told.
 class Recorder final : public Inbox {
@@ -39,9 +52,5 @@ class Recorder final : public Inbox {
 /// Makes progress, sleeping when there is nothing to do, until `done` or 20 s have passed; returns
 /// whether it was done.
 bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool()>& done);
-
-/// Runs `body(rank, transport)` in a thread per rank.
-void run_party(std::vector<std::unique_ptr<Transport>>& transports,
-               const std::function<void(std::uint32_t, Transport&)>& body);
 
 }  // namespace gradwire::test
