@@ -9,6 +9,9 @@ install(TARGETS gradwire gradwire_cpp gradwire_highway ${gradwire_libraries}
         EXPORT gradwireTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET gradwire_mpi)  # Loaded by name, so nobody links it.
+  install(TARGETS gradwire_mpi LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/gradwire"
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h")
 install(EXPORT gradwireTargets NAMESPACE gradwire:: DESTINATION "${package_dir}")

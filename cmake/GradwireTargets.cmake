@@ -47,7 +47,7 @@ function(gradwire_mpi_test name)
     return()
   endif()
   add_test(NAME ${name}
-           COMMAND "${MPIEXEC_EXECUTABLE}" --allow-run-as-root --oversubscribe -n 4 ${arg_COMMAND} --gtest_brief=1)
+           COMMAND "${MPIEXEC_EXECUTABLE}" --allow-run-as-root --oversubscribe -n 4 ${arg_COMMAND})
   # A sanitizer stands between us and the loader, which then does not know who asks for the module;
   # and MPI keeps what it allocates.
   set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 300 PROCESSORS 2

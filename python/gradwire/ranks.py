@@ -192,17 +192,19 @@ def connect(
     lanes: int = 8,
 ) -> Communicator:
     """Connects with the other ranks. `rank` and `size` default to what torchrun sets in RANK and
-    WORLD_SIZE.
+    WORLD_SIZE, or with the store ``mpi`` to MPI's.
 
     `store` is where ranks find one another: ``file:DIRECTORY``, a new directory that all of them
-    see, or ``tcp:HOST:PORT``, where rank 0 listens. `secret` is a text that all ranks of a job
-    know and nobody else: without it, whoever can read the store can join. `transport` is ``auto``
-    (shared memory inside a host, tcp between hosts), ``shm`` or ``tcp``. `interface` picks a
-    network interface for tcp by name or address, `port` a port. `timeout`, in seconds, is for
-    connecting and for each operation.
+    see, ``tcp:HOST:PORT``, where rank 0 listens, or ``mpi`` for jobs of mpirun and srun. `secret`
+    is a text that all ranks of a job know and nobody else: without it, whoever can read the store
+    can join. `transport` is ``auto`` (shared memory inside a host; between hosts tcp, or mpi if
+    that is the store), ``shm``, ``tcp`` or ``mpi``. `interface` picks a network interface for tcp
+    by name or address, `port` a port. `timeout`, in seconds, is for connecting and for each
+    operation.
     """
-    rank = int(os.environ.get("RANK", 0)) if rank is None else rank
-    size = int(os.environ.get("WORLD_SIZE", 1)) if size is None else size
+    place = {} if store == "mpi" else os.environ  # gradwire asks MPI itself
+    rank = int(place.get("RANK", 0)) if rank is None else rank
+    size = int(place.get("WORLD_SIZE", 1)) if size is None else size
     return Communicator(
         _gradwire.connect(
             rank, size, store, secret, transport, algorithm, interface, port, timeout, lanes

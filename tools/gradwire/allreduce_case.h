@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,8 @@ struct AllreducePlan {
   bool line_rate = false;  ///< measure what the links carry, too
 };
 
-/// One rank's work: connects, measures, and prints one JSON object when it is rank 0. `store` is a
-/// directory that all ranks see; rank and size come from RANK and WORLD_SIZE.
-void run_allreduce_rank(const AllreducePlan& plan, const std::string& store);
+/// One rank's work: connects, measures, and returns what it found when it is rank 0. `store` is
+/// where ranks find one another; unless it is mpi, rank and size come from RANK and WORLD_SIZE.
+std::optional<Json> run_allreduce_rank(const AllreducePlan& plan, const std::string& store);
 
 }  // namespace gradwire::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -114,32 +115,34 @@ class Bench {
 
 }  // namespace
 
-void run_allreduce_rank(const AllreducePlan& plan, const std::string& store) {
-  const std::uint32_t rank = from_environment("RANK");
-  const std::uint32_t size = from_environment("WORLD_SIZE");
-  const auto ranks = Communicator::connect({.rank = rank,
-                                            .size = size,
-                                            .store = "file:" + store,
+std::optional<Json> run_allreduce_rank(const AllreducePlan& plan, const std::string& store) {
+  const bool by_mpi = store == "mpi";  // which knows rank and size
+  const auto ranks = Communicator::connect({.rank = by_mpi ? 0 : from_environment("RANK"),
+                                            .size = by_mpi ? 1 : from_environment("WORLD_SIZE"),
+                                            .store = store,
                                             .transport = plan.transport,
                                             .algorithm = plan.algorithm,
                                             .lanes = plan.lanes,
                                             .piece_elements = plan.piece});
+  const std::uint32_t rank = ranks->rank();
+  const std::uint32_t size = ranks->size();
   Json report;
   if (plan.line_rate && size > 1) {
-    const auto links = open_file_store(store);
+    const auto links = open_store(store, rank, Clock::now() + std::chrono::minutes(1));
     float speed =
         static_cast<float>(measure_link_speed(*links, rank, size, std::chrono::milliseconds(1000)));
     const Tensor tensor{"speed", {&speed, 1}};
     ranks->all_reduce({&tensor, 1}).wait();
     report["line_rate_bytes_per_s"] = measured(speed / static_cast<float>(size));
   }
+  report["ranks"] = size;
   report["rows"] = Json::array();
   Bench bench(plan, *ranks);
   for (const std::size_t bytes : plan.sizes) {
     for (const std::string& codec : plan.codecs) report["rows"].push_back(bench.row(bytes, codec));
   }
   ranks->barrier().wait();
-  if (rank == 0) std::printf("%s\n", report.dump().c_str());
+  return rank == 0 ? std::optional(report) : std::nullopt;
 }
 
 }  // namespace gradwire::cli

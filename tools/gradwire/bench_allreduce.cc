@@ -32,7 +32,7 @@ struct Options {
   std::string link = "none";
   std::string compare;
   std::string python;
-  std::string store;  // set in the ranks that bench starts
+  std::string store;  // set in ranks: those that bench starts, and mpi's
   bool json = false;
 };
 
@@ -219,21 +219,7 @@ void show_as_table(const Json& report, const Options& options) {
       options.plan.repeat));
 }
 
-void run(Options options) {
-  options.plan.sizes = sizes_of(options);
-  if (options.plan.codecs.empty())
-    options.plan.codecs = {"none", "uniform:bits=4,bucket=128", "grid:step=0.5"};
-  if (!options.store.empty()) return run_allreduce_rank(options.plan, options.store);
-  for (const std::string& codec : options.plan.codecs) Codec::parse(codec);
-  parse_distribution(options.plan.data);
-  const Scratch scratch;
-  Stage stage(options);
-  Json report = stage.run(rank_arguments(options, scratch.path() + "/store"));
-  add_limit(report);
-  if (options.compare == "gloo") add_comparison(report, run_gloo(stage, options, scratch));
-  report["hosts"] = options.hosts;
-  report["link"] = options.link;
-  report["ranks"] = options.hosts > 0 ? options.hosts : options.ranks;
+void show(const Json& report, const Options& options) {
   for (const Json& row : report["rows"]) {
     if (!row["replicas_equal"].get<bool>()) {
       throw Error(ErrorCode::bad_frame,
@@ -241,6 +227,36 @@ void run(Options options) {
     }
   }
   options.json ? print_json(report) : show_as_table(report, options);
+}
+
+/// This process is one of the ranks. Those of mpi have nobody above them who shows the report.
+void run_rank(Options& options) {
+  if (options.hosts > 0 || !options.compare.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "ranks are where mpirun has put them: leave out --hosts and --compare");
+  }
+  const std::optional<Json> report = run_allreduce_rank(options.plan, options.store);
+  if (!report) return;
+  options.ranks = (*report)["ranks"];
+  options.store == "mpi" ? show(*report, options) : print_json(*report);
+}
+
+void run(Options options) {
+  options.plan.sizes = sizes_of(options);
+  if (options.plan.codecs.empty())
+    options.plan.codecs = {"none", "uniform:bits=4,bucket=128", "grid:step=0.5"};
+  if (options.store.empty() && launched_by_mpi()) options.store = "mpi";
+  if (!options.store.empty()) return run_rank(options);
+  for (const std::string& codec : options.plan.codecs) Codec::parse(codec);
+  parse_distribution(options.plan.data);
+  const Scratch scratch;
+  Stage stage(options);
+  Json report = stage.run(rank_arguments(options, "file:" + scratch.path() + "/store"));
+  add_limit(report);
+  if (options.compare == "gloo") add_comparison(report, run_gloo(stage, options, scratch));
+  report["hosts"] = options.hosts;
+  report["link"] = options.link;
+  show(report, options);
 }
 
 }  // namespace
@@ -259,7 +275,7 @@ void add_bench_allreduce(CLI::App& bench) {
       ->type_name("SPEC");
   command.add_option("--algorithm", plan.algorithm,
                      "auto, sra, ring, tree, allgather or hierarchical (default: auto)");
-  command.add_option("--transport", plan.transport, "auto, shm or tcp (default: auto)");
+  command.add_option("--transport", plan.transport, "auto, shm, tcp or mpi (default: auto)");
   command.add_option("--ranks", options->ranks, "Processes on this host (default: 2)")
       ->check(CLI::Range(1, 256));
   command.add_option("--hosts", options->hosts, "Test hosts instead, one rank each; needs root")
@@ -279,13 +295,14 @@ void add_bench_allreduce(CLI::App& bench) {
   command.add_option("--python", options->python,
                      "Python that has torch (default: the project's .venv)");
   command.add_flag("--json", options->json, "Print one JSON object");
-  command.add_option("--store", options->store)
-      ->group("");  // bench starts its ranks with these two
-  command.add_flag("--line-rate", plan.line_rate)->group("");
+  command.add_option("--store", options->store,
+                     "mpi: this process is a rank (the default when mpirun started it)");
+  command.add_flag("--line-rate", plan.line_rate)->group("");  // bench starts its ranks with it
   command.footer(
       "Examples:\n"
       "  gradwire bench allreduce -b 8 -e 256M -f 2\n"
       "  gradwire bench allreduce --ranks 4 --codec none --compare gloo\n"
+      "  mpirun -n 4 gradwire bench allreduce --transport mpi\n"
       "  gradwire bench allreduce --hosts 4 --link 1gbit -b 64M -e 64M --compare gloo --json");
   command.callback([options] { run(*options); });
 }

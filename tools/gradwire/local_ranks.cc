@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <iterator>
+
 namespace gradwire::cli {
 
 Outcome run_local_ranks(unsigned count, const std::vector<std::string>& arguments,
@@ -21,6 +25,13 @@ Outcome run_local_ranks(unsigned count, const std::vector<std::string>& argument
     commands.push_back(std::move(command));
   }
   return RankRun(commands, options).wait();
+}
+
+bool launched_by_mpi() {
+  // Open MPI's own, then what process managers set: PMIx (srun --mpi=pmix), PMI (MPICH, srun).
+  const char* const marks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  return std::any_of(std::begin(marks), std::end(marks),
+                     [](const char* mark) { return std::getenv(mark) != nullptr; });
 }
 
 }  // namespace gradwire::cli

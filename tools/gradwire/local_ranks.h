@@ -13,4 +13,7 @@ namespace gradwire::cli {
 Outcome run_local_ranks(unsigned count, const std::vector<std::string>& arguments,
                         const RunOptions& options);
 
+/// Whether this process is a rank already: mpirun or srun started it for MPI.
+bool launched_by_mpi();
+
 }  // namespace gradwire::cli
