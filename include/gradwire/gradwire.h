@@ -1,4 +1,5 @@
-// gradwire.h: gradients to few bytes and back, for C and for every language that can call C.
+// gradwire.h: gradients to few bytes and back, and their sum over all ranks of a job, for C and for
+// every language that can call C.
 //
 // In short
 //
@@ -6,9 +7,10 @@
 //   never changes. A *frame* is what travels: the encoded numbers with their codec, dtype, count
 //   and a checksum, so a receiver needs nothing but the bytes. A frame holds one *segment* per
 //   tensor; `gradwire_frame_*` handle frames of one tensor, `gradwire_segments_*` frames of
-//   several.
+//   several. A *communicator* joins the ranks of a job: it sums tensors over all of them, encoded
+//   on the way, without that the caller sees a frame.
 //
-// A complete program
+// A program that encodes
 //
 //   #include <gradwire/gradwire.h>
 //   #include <stdio.h>
@@ -47,7 +49,48 @@
 //     return code;
 //   }
 //
-//   cc example.c $(pkg-config --cflags --libs gradwire)
+// A program that sums over ranks
+//
+//   #include <gradwire/gradwire.h>
+//   #include <stdio.h>
+//   #include <stdlib.h>
+//
+//   enum { COUNT = 1000 };
+//
+//   int main(int argc, char** argv) {  // started once per rank: example RANK SIZE STORE
+//     if (argc != 4) return 1;
+//     gradwire_connect_options options = {.struct_bytes = sizeof options,
+//                                         .rank = (uint32_t)atoi(argv[1]),
+//                                         .size = (uint32_t)atoi(argv[2]),
+//                                         .store = argv[3]};  // such as "file:/shared/job42"
+//     gradwire_communicator* ranks = NULL;
+//     gradwire_codec* codec = NULL;
+//     gradwire_work* work = NULL;
+//     static float gradient[COUNT];
+//     for (int i = 0; i < COUNT; ++i) gradient[i] = 0.001f * (float)i;
+//
+//     int code = gradwire_codec_create("grid:step=0.5", &codec);
+//     if (code == GRADWIRE_OK) code = gradwire_communicator_connect(&options, &ranks);
+//     if (code == GRADWIRE_OK) {
+//       gradwire_tensor tensor = {
+//           .name = "layer1", .data = gradient, .count = COUNT, .codec = codec};
+//       code = gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, &work);
+//     }
+//     if (code == GRADWIRE_OK) code = gradwire_work_wait(work);  // or compute something else first
+//
+//     if (code == GRADWIRE_OK) {
+//       printf("the last sum: %g\n", gradient[COUNT - 1]);
+//     } else {
+//       fprintf(stderr, "%s\n", gradwire_last_error());  // names the rank that failed
+//     }
+//     gradwire_work_destroy(work);
+//     gradwire_communicator_destroy(ranks);
+//     gradwire_codec_destroy(codec);
+//     return code;
+//   }
+//
+// Build either with `cc example.c $(pkg-config --cflags --libs gradwire)`, or with CMake's
+// `find_package(gradwire)` and the target `gradwire::c`. The folder examples/ has a longer one.
 //
 // What holds everywhere
 //
@@ -55,12 +98,13 @@
 //             leave a sentence in `gradwire_last_error`. Outputs are set only on success, unless
 //             stated.
 //   Memory    The caller owns every buffer and may free it when the call returns. gradwire keeps no
-//             pointers, and allocates only in functions whose comment says so.
+//             pointers but those to the numbers of an operation under way, and allocates only in
+//             functions whose comment says so.
 //   Numbers   `data` points to `count` contiguous numbers, aligned to their size; it may be null
 //             only when `count` is 0. Buffers of one call must not overlap.
 //   Threads   Any function may be called from any number of threads at once, also with the same
-//             codec. The exceptions are `gradwire_isa_use` and
-//             `gradwire_configure_from_environment`.
+//             codec, communicator or work. The exceptions are `gradwire_isa_use`,
+//             `gradwire_configure_from_environment`, and destroying what others are using.
 //   Silence   The library never prints, aborts, exits or, unless asked, reads the environment.
 //   Version   Before 1.0 a minor version may break; the name of the shared library changes with it.
 #ifndef GRADWIRE_GRADWIRE_H_
@@ -93,8 +137,12 @@ enum gradwire_code {
   GRADWIRE_UNKNOWN_CODEC = 6,        // a frame with a codec or dtype that this build does not know
   GRADWIRE_COUNT_MISMATCH = 7,       // the frame holds another number of segments or elements
   GRADWIRE_INVALID_SPEC = 32,     // an unknown codec, key or value; the message lists what exists
-  GRADWIRE_INVALID_SETTING = 33,  // an environment variable that gradwire does not know
+  GRADWIRE_INVALID_SETTING = 33,  // a rank, store, algorithm, … or variable that cannot be
+  GRADWIRE_BAD_FRAME = 34,        // these bytes are not what was saved
   GRADWIRE_UNAVAILABLE = 35,      // this CPU or build does not have what was asked for
+  GRADWIRE_IO = 36,               // a file or a socket cannot be read or written
+  GRADWIRE_TIMEOUT = 37,          // a deadline passed; the message names who was waited for
+  GRADWIRE_PEER_FAILED = 38,      // another rank died, left or sent garbage; the message names it
   GRADWIRE_OUT_OF_MEMORY = 64,
   GRADWIRE_INTERNAL = 65  // a fault of gradwire itself; please report it with the message
 };
@@ -247,6 +295,152 @@ typedef struct gradwire_segment_info {
 GRADWIRE_API int gradwire_frame_inspect(const void* frame, size_t bytes,
                                         gradwire_segment_info* segments, size_t capacity,
                                         size_t* segment_count, size_t* frame_bytes);
+
+// -------------------------------------------------------------------------------------------------
+// Communicators
+
+// Ranks that compute together. Every rank makes the same calls in the same order, with tensors of
+// the same sizes and dtypes; threads may share a communicator as long as that holds. Results are
+// equal on all ranks to the bit, whatever the codec, and do not depend on timing.
+//
+// Every operation ends within its timeout. A rank that died, left, stopped or sent garbage is named
+// on every other rank. After that the communicator takes only destruction, every operation on it
+// fails alike, and a new one may be made in the same process.
+
+// How to connect. `struct_bytes`, `rank` and `size` are always set, and `store` unless `size` is 1;
+// a field that is zero or null takes the default in brackets, so begin with `= {.struct_bytes =
+// sizeof options, …}`. Later versions append fields; `struct_bytes` tells which ones a program
+// knew when it was compiled.
+typedef struct gradwire_connect_options {
+  size_t struct_bytes;  // sizeof(gradwire_connect_options)
+  uint32_t rank;        // of this process, from 0
+  uint32_t size;        // how many ranks there are
+  // Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all) or "tcp:HOST:PORT"
+  // (rank 0 listens there).
+  const char* store;
+  // A text that the ranks of the job know and nobody else. Without it the job's key is in the
+  // store, and whoever can read that can join [none].
+  const char* secret;
+  // "auto" (shared memory inside a host, tcp between hosts), "shm" or "tcp" ["auto"].
+  const char* transport;
+  // "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce ["auto"].
+  const char* algorithm;
+  const char* interface;  // for tcp, a network interface by name or address [all that are up]
+  uint64_t timeout_ms;    // for connecting and for each operation [60000]
+  size_t piece_elements;  // numbers per piece [chosen by transport and ranks]
+  uint32_t lanes;         // pieces of a tensor that are under way at once, up to 64 [8]
+  uint32_t port;          // to listen on for tcp [any free one]
+} gradwire_connect_options;
+
+// One rank of a job.
+typedef struct gradwire_communicator gradwire_communicator;
+
+// An operation under way, or done.
+typedef struct gradwire_work gradwire_work;
+
+// Waits for all ranks. Keeps no pointer of `options`. Allocates, and starts one thread that does
+// the work; the caller destroys `*communicator`. Fails with INVALID_SETTING, with IO, or with
+// TIMEOUT when somebody does not come.
+GRADWIRE_API int gradwire_communicator_connect(const gradwire_connect_options* options,
+                                               gradwire_communicator** communicator);
+
+// Null is allowed. Operations that are not done fail, here and on the other ranks. Waits up to 5 s
+// for messages that others still need.
+GRADWIRE_API void gradwire_communicator_destroy(gradwire_communicator* communicator);
+
+// As given to `gradwire_communicator_connect`; 0 when `communicator` is null.
+GRADWIRE_API uint32_t gradwire_communicator_rank(const gradwire_communicator* communicator);
+GRADWIRE_API uint32_t gradwire_communicator_size(const gradwire_communicator* communicator);
+
+// One tensor of an operation. `data` is read and written until the operation is done; everything
+// else may go when the call returns.
+typedef struct gradwire_tensor {
+  const char* name;  // tells random numbers and residuals apart; the same on all ranks [""]
+  void* data;
+  size_t count;
+  int dtype;
+  int feedback;  // not 0: what the codec held back is added in the next all_reduce of this name
+  const gradwire_codec* codec;  // [exact]
+} gradwire_tensor;
+
+// How to do one operation; null stands for all defaults. Grows like `gradwire_connect_options`.
+typedef struct gradwire_operation_options {
+  size_t struct_bytes;    // sizeof(gradwire_operation_options)
+  uint64_t seed;          // the job's, for stochastic rounding
+  uint64_t step;          // of training: another one draws other random numbers
+  const char* algorithm;  // of all_reduce [the communicator's]
+  uint64_t timeout_ms;    // [the communicator's]
+} gradwire_operation_options;
+
+// The operations. Each starts one, allocates, and returns at once with `*work`, which the caller
+// destroys; when `work` is null it returns when the operation is done. Wrong arguments fail at
+// once, and then nothing was started: the other ranks wait for this one. What fails later fails in
+// `gradwire_work_wait`.
+
+// The sum of every tensor over all ranks, in place. Several tensors travel in one message.
+GRADWIRE_API int gradwire_communicator_all_reduce(gradwire_communicator* communicator,
+                                                  const gradwire_tensor* tensors,
+                                                  size_t tensor_count,
+                                                  const gradwire_operation_options* options,
+                                                  gradwire_work** work);
+
+// `tensor` has as many equal parts as there are ranks. This rank's becomes their sum; the others
+// are left unspecified.
+GRADWIRE_API int gradwire_communicator_reduce_scatter(gradwire_communicator* communicator,
+                                                      const gradwire_tensor* tensor,
+                                                      const gradwire_operation_options* options,
+                                                      gradwire_work** work);
+
+// `tensor` has as many equal parts as there are ranks. This rank's is sent to all.
+GRADWIRE_API int gradwire_communicator_all_gather(gradwire_communicator* communicator,
+                                                  const gradwire_tensor* tensor,
+                                                  const gradwire_operation_options* options,
+                                                  gradwire_work** work);
+
+// Every tensor becomes what the root's decodes to, on the root too.
+GRADWIRE_API int gradwire_communicator_broadcast(gradwire_communicator* communicator,
+                                                 const gradwire_tensor* tensors,
+                                                 size_t tensor_count, uint32_t root,
+                                                 const gradwire_operation_options* options,
+                                                 gradwire_work** work);
+
+// Done when every rank has called it.
+GRADWIRE_API int gradwire_communicator_barrier(gradwire_communicator* communicator,
+                                               const gradwire_operation_options* options,
+                                               gradwire_work** work);
+
+// Returns when the operation is done: its result, the same for everyone who asks. Fails with
+// PEER_FAILED or TIMEOUT; tensors then hold unspecified numbers.
+GRADWIRE_API int gradwire_work_wait(gradwire_work* work);
+
+// 1 when `gradwire_work_wait` would return at once, else 0.
+GRADWIRE_API int gradwire_work_done(const gradwire_work* work);
+
+// What an operation cost this rank.
+typedef struct gradwire_statistics {
+  uint64_t sent_bytes;  // on the wire or in shared memory, headers included
+  uint64_t sent_messages;
+  double seconds;  // from the call to the end
+} gradwire_statistics;
+
+// Of an operation that is done; INVALID_ARGUMENT before.
+GRADWIRE_API int gradwire_work_statistics(const gradwire_work* work,
+                                          gradwire_statistics* statistics);
+
+// Waits first, so that the tensors are the caller's again. Null is allowed. Works may outlive their
+// communicator.
+GRADWIRE_API void gradwire_work_destroy(gradwire_work* work);
+
+// What feedback keeps on this rank, for a checkpoint. `*bytes` becomes its length, also when that
+// is more than `capacity`, which fails with BUFFER_TOO_SMALL; `buffer` may be null when `capacity`
+// is 0. Allocates as much again while it runs. Not while operations are under way.
+GRADWIRE_API int gradwire_communicator_save_residuals(const gradwire_communicator* communicator,
+                                                      void* buffer, size_t capacity, size_t* bytes);
+
+// Continues with what was saved. Other bytes fail with BAD_FRAME and change nothing. Allocates. Not
+// while operations are under way.
+GRADWIRE_API int gradwire_communicator_load_residuals(gradwire_communicator* communicator,
+                                                      const void* saved, size_t bytes);
 
 // -------------------------------------------------------------------------------------------------
 // The CPU and the environment

@@ -1,20 +1,18 @@
-// The C ABI: arguments are checked, the C++ interface is called, and exceptions stop.
+// Codecs, frames and the CPU in C: arguments are checked, the C++ interface is called, and
+// exceptions stop.
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <memory_resource>
-#include <new>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
+#include "c_api/arguments.h"
+#include "c_api/failure.h"
 #include "gradwire/codec.h"
 #include "gradwire/environment.h"
-#include "gradwire/error.h"
 #include "gradwire/frame.h"
 #include "gradwire/gradwire.h"
 #include "gradwire/isa.h"
@@ -22,75 +20,8 @@
 #include "gradwire/tensor.h"
 #include "tensor/into.h"
 
-struct gradwire_codec {
-  gradwire::Codec codec;
-  std::string spec;
-
-  explicit gradwire_codec(const gradwire::Codec& value) : codec(value), spec(value.spec()) {}
-};
-
-namespace gradwire {
+namespace gradwire::c_api {
 namespace {
-
-constexpr int kOk = GRADWIRE_OK;
-
-// The numbers of gradwire.h are those of error.h and tensor.h.
-constexpr int code_of(Status status) noexcept { return static_cast<int>(status); }
-constexpr int code_of(ErrorCode code) noexcept { return static_cast<int>(code); }
-static_assert(code_of(Status::ok) == GRADWIRE_OK);
-static_assert(code_of(Status::buffer_too_small) == GRADWIRE_BUFFER_TOO_SMALL);
-static_assert(code_of(Status::invalid_argument) == GRADWIRE_INVALID_ARGUMENT);
-static_assert(code_of(Status::truncated) == GRADWIRE_TRUNCATED);
-static_assert(code_of(Status::corrupt) == GRADWIRE_CORRUPT);
-static_assert(code_of(Status::unsupported_version) == GRADWIRE_UNSUPPORTED_VERSION);
-static_assert(code_of(Status::unknown_codec) == GRADWIRE_UNKNOWN_CODEC);
-static_assert(code_of(Status::count_mismatch) == GRADWIRE_COUNT_MISMATCH);
-static_assert(code_of(ErrorCode::invalid_spec) == GRADWIRE_INVALID_SPEC);
-static_assert(code_of(ErrorCode::invalid_argument) == GRADWIRE_INVALID_SETTING);
-static_assert(code_of(ErrorCode::unavailable) == GRADWIRE_UNAVAILABLE);
-static_assert(static_cast<int>(Dtype::f32) == GRADWIRE_F32);
-static_assert(static_cast<int>(Dtype::f16) == GRADWIRE_F16);
-static_assert(static_cast<int>(Dtype::bf16) == GRADWIRE_BF16);
-
-// -------------------------------------------------------------------------------------------------
-// Failure
-
-// An array, so that keeping a message can fail neither for want of memory nor at a thread's end.
-thread_local std::array<char, 1024> last_error{};
-
-int fail(int code, std::string_view message) noexcept {
-  const std::size_t length = std::min(message.size(), last_error.size() - 1);
-  std::memcpy(last_error.data(), message.data(), length);
-  last_error[length] = '\0';
-  return code;
-}
-
-int refuse(std::string_view message) noexcept { return fail(GRADWIRE_INVALID_ARGUMENT, message); }
-
-int report(Status status) noexcept {
-  return status == Status::ok ? kOk : fail(code_of(status), describe(status));
-}
-
-/// Runs a body that returns a code, or nothing for ok; what it throws becomes a code.
-template <typename Body>
-int guarded(Body body) noexcept {
-  try {
-    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
-      body();
-      return kOk;
-    } else {
-      return body();
-    }
-  } catch (const Error& error) {
-    return fail(code_of(error.code()), error.what());
-  } catch (const std::bad_alloc&) {
-    return fail(GRADWIRE_OUT_OF_MEMORY, "there is not enough memory");
-  } catch (const std::exception& error) {
-    return fail(GRADWIRE_INTERNAL, error.what());
-  } catch (...) {
-    return fail(GRADWIRE_INTERNAL, "an unknown exception was thrown inside gradwire");
-  }
-}
 
 // -------------------------------------------------------------------------------------------------
 // Arguments
@@ -100,22 +31,6 @@ constexpr std::string_view kNoRandom =
     "random is null; pass a gradwire_random_key, of zeros if randomness does not matter";
 constexpr std::string_view kNoWritten = "written is null; it receives the frame's length";
 constexpr std::string_view kNoFrame = "frame is null; pass the frame's bytes or a buffer for them";
-
-// Far beyond any memory, and far enough below 2^64 that no bound on a frame's length overflows.
-constexpr std::size_t kMaxCount = std::size_t{1} << 56;
-
-/// Why these are not numbers, or empty.
-std::string_view fault_of(const void* data, std::size_t count, int dtype) noexcept {
-  if (dtype < 0 || dtype >= kDtypeCount) {
-    return "dtype is unknown; pass GRADWIRE_F32, GRADWIRE_F16 or GRADWIRE_BF16";
-  }
-  if (data == nullptr && count != 0) return "data is null but count is not 0";
-  if (count > kMaxCount) return "count is larger than any memory";
-  if (reinterpret_cast<std::uintptr_t>(data) % size_of(static_cast<Dtype>(dtype)) != 0) {
-    return "data is not aligned to the size of its numbers; copy it to aligned memory";
-  }
-  return {};
-}
 
 std::span<const std::byte> bytes_of(const void* frame, std::size_t bytes) noexcept {
   return {static_cast<const std::byte*>(frame), bytes};
@@ -134,7 +49,7 @@ Segment segment_of(const gradwire_segment& from) noexcept {
 
 std::string_view fault_of(const gradwire_segment& segment) noexcept {
   if (segment.codec == nullptr) return kNoCodec;
-  return fault_of(segment.data, segment.count, segment.dtype);
+  return fault_of_numbers(segment.data, segment.count, segment.dtype);
 }
 
 int encode(std::span<const Segment> segments, void* frame, std::size_t capacity,
@@ -174,7 +89,7 @@ int check_outputs(FrameReader& frame, std::span<const gradwire_output> outputs) 
   if (frame.segment_count() != outputs.size()) return report(Status::count_mismatch);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const gradwire_output& output = outputs[i];
-    const std::string_view fault = fault_of(output.data, output.count, output.dtype);
+    const std::string_view fault = fault_of_numbers(output.data, output.count, output.dtype);
     if (!fault.empty()) return refuse(fault);
     if (frame.segment(i).count != output.count) return report(Status::count_mismatch);
   }
@@ -224,11 +139,10 @@ const std::vector<std::string>& isa_names() {
 }
 
 }  // namespace
-}  // namespace gradwire
+}  // namespace gradwire::c_api
 
-using namespace gradwire;  // NOLINT: the functions below are the file's subject
-
-const char* gradwire_last_error(void) { return last_error.data(); }
+using namespace gradwire;         // NOLINT
+using namespace gradwire::c_api;  // NOLINT: the functions below are the file's subject
 
 const char* gradwire_version(void) { return GRADWIRE_VERSION; }
 
@@ -248,7 +162,7 @@ int gradwire_codec_fit(const gradwire_codec* codec, const void* data, size_t cou
   return guarded([&] {
     if (codec == nullptr) return refuse(kNoCodec);
     if (fitted == nullptr) return refuse("fitted is null; it receives the new codec");
-    const std::string_view fault = fault_of(data, count, dtype);
+    const std::string_view fault = fault_of_numbers(data, count, dtype);
     if (!fault.empty()) return refuse(fault);
     *fitted = new gradwire_codec(codec->codec.fit({data, count, static_cast<Dtype>(dtype)}));
     return kOk;

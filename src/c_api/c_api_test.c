@@ -11,25 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static int failures = 0;
-
-static void expect(int holds, const char* what, int line) {
-  if (holds) return;
-  ++failures;
-  fprintf(stderr, "line %d: expected %s (last error: %s)\n", line, what, gradwire_last_error());
-}
-
-/* Expects `code`, and a message that contains `words`. */
-static void expect_failure(int got, int code, const char* words, const char* call, int line) {
-  if (got == code && strstr(gradwire_last_error(), words) != NULL) return;
-  ++failures;
-  fprintf(stderr, "line %d: %s gave %d and \"%s\"; expected %d and \"…%s…\"\n", line, call, got,
-          gradwire_last_error(), code, words);
-}
-
-#define EXPECT(condition) expect((condition), #condition, __LINE__)
-#define EXPECT_OK(call) expect((call) == GRADWIRE_OK, #call " to succeed", __LINE__)
-#define EXPECT_FAILURE(call, code, words) expect_failure((call), (code), (words), #call, __LINE__)
+#include "c_api/expect.h"
 
 enum { COUNT = 1000, CAPACITY = 1 << 16 };
 
@@ -584,6 +566,5 @@ int main(void) {
   environment_is_read_when_asked();
   each_thread_has_its_message();
   want_of_memory_is_a_code();
-  if (failures != 0) fprintf(stderr, "%d failures\n", failures);
-  return failures == 0 ? 0 : 1;
+  return summary();
 }
