@@ -7,8 +7,8 @@
 //   never changes. A *frame* is what travels: the encoded numbers with their codec, dtype, count
 //   and a checksum, so a receiver needs nothing but the bytes. A frame holds one *segment* per
 //   tensor; `gradwire_frame_*` handle frames of one tensor, `gradwire_segments_*` frames of
-//   several. A *communicator* joins the ranks of a job: it sums tensors over all of them, encoded
-//   on the way, without that the caller sees a frame.
+//   several. A *communicator* joins the ranks of a job: it sums tensors over all of them, and
+//   makes, sends and decodes the frames by itself.
 //
 // A program that encodes
 //

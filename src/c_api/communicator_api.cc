@@ -258,7 +258,7 @@ int gradwire_communicator_save_residuals(const gradwire_communicator* communicat
     if (saved.size() > capacity) {
       return fail(GRADWIRE_BUFFER_TOO_SMALL, "the buffer is too small; bytes says what is needed");
     }
-    std::memcpy(buffer, saved.data(), saved.size());
+    std::copy(saved.begin(), saved.end(), static_cast<std::byte*>(buffer));
     return kOk;
   });
 }
