@@ -23,7 +23,9 @@ def run(command, source):
     return sorted(done.stdout.splitlines())
 
 
-def needs_mpi():
+@pytest.fixture(scope="module")
+def mpi():
+    """For tests that need it."""
     if shutil.which("mpirun") is None:
         pytest.skip("there is no mpirun: install openmpi-bin")
     try:
@@ -34,8 +36,8 @@ def needs_mpi():
         pytest.skip("this gradwire was built without MPI")
 
 
+@pytest.mark.usefixtures("mpi")
 def test_ranks_of_mpirun_sum_exactly_and_alike():
-    needs_mpi()
     lines = run(
         MPIRUN,
         """
@@ -55,8 +57,34 @@ def test_ranks_of_mpirun_sum_exactly_and_alike():
     assert len({line.rsplit(" ", 1)[1] for line in lines}) == 1  # the same bits, whatever the way
 
 
+@pytest.mark.usefixtures("mpi")
+def test_a_stopped_rank_is_named_at_the_deadline_and_goes_on_unharmed():
+    lines = run(
+        MPIRUN,
+        """
+        import gradwire, numpy, os, signal
+        ranks = gradwire.connect(store="mpi", transport="mpi", timeout=30)
+        processes = numpy.zeros(2, numpy.float32)
+        processes[ranks.rank] = os.getpid()
+        ranks.all_gather(processes).wait()
+        x = numpy.ones(3_000_000, numpy.float32)  # more than MPI takes at once
+        work = ranks.all_reduce(x, timeout=2 if ranks.rank == 0 else 30)
+        if ranks.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        try:
+            work.wait()
+        except gradwire.Error as error:
+            print(ranks.rank, error.code, "rank 1" in str(error), flush=True)
+        if ranks.rank == 0:
+            del work, ranks
+            os.kill(int(processes[1]), signal.SIGCONT)
+        """,
+    )
+    assert lines == ["0 timeout True", "1 peer_failed True"]
+
+
+@pytest.mark.usefixtures("mpi")
 def test_libmpi_is_loaded_only_when_asked_for():
-    needs_mpi()
     lines = run(
         [],
         """

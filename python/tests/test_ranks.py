@@ -171,7 +171,7 @@ def test_one_rank_needs_no_store():
 def test_wrong_arguments_raise_with_a_sentence(tmp_path):
     with pytest.raises(gradwire.Error, match="rank 3 is not one of 2 ranks"):
         gradwire.connect(3, 2, f"file:{tmp_path}")
-    with pytest.raises(gradwire.Error, match="take file:DIRECTORY or tcp:HOST:PORT"):
+    with pytest.raises(gradwire.Error, match="take file:DIRECTORY, tcp:HOST:PORT or mpi"):
         gradwire.connect(0, 2, "cloud:9")
     alone = gradwire.connect(0, 1)
     with pytest.raises(ValueError, match="give as many of each"):

@@ -26,7 +26,8 @@ struct MpiMessage {
 /// A duplicate of MPI_COMM_WORLD: its messages meet no others. Any thread may call.
 class MpiComm {
  public:
-  /// MPI_Comm_free. By MPI's rules all ranks do it: only when none of them sends here any more.
+  /// MPI_Comm_free: all ranks do it, when none of them sends here any more. MPI allows it to wait
+  /// for them; Open MPI and MPICH do not.
   virtual ~MpiComm() = default;
 
   /// Whether all ranks have come to duplicate. Until it is done nothing else may be called.
