@@ -42,6 +42,14 @@ struct ConnectOptions {
   /// A text that the ranks of a job know and nobody else. Without it the job's key is in the store,
   /// and whoever can read that can join.
   std::string secret{};
+  /// Of what goes over tcp, by TLS 1.3: "auto" (when there is a secret or a certificate), "tls" or
+  /// "none". The same on all ranks.
+  std::string encryption = "auto";
+  /// For TLS by certificates rather than by the secret, PEM files: this rank's certificate, its
+  /// private key without a password, and the authority that signed all ranks' certificates.
+  std::string certificate{};
+  std::string private_key{};
+  std::string authority{};
   /// "auto" (shared memory inside a host; between hosts tcp, or mpi if that is the store), "shm",
   /// "tcp" or "mpi".
   std::string transport = "auto";

@@ -256,16 +256,18 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked)
   const Deadline deadline = Clock::now() + options.timeout;
   EngineOptions engine{.rank = options.rank, .size = options.size, .lanes = options.lanes};
   if (options.size == 1) return std::make_unique<Ranked>(nullptr, engine, options);
-  const auto store = open_store(options.store, options.rank, deadline);
-  Connected connected = rendezvous(*store, {.me = options.rank,
-                                            .count = options.size,
-                                            .secret = options.secret,
-                                            .transport = options.transport,
-                                            .launched_by_mpi = options.store == "mpi",
-                                            .interface = options.interface,
-                                            .port = options.port,
-                                            .message_bytes = kMessageMemory,
-                                            .deadline = deadline});
+  const auto store = open_store(options.store, options.rank, deadline, options.secret);
+  Connected connected = rendezvous(
+      *store, {.me = options.rank,
+               .count = options.size,
+               .secret = options.secret,
+               .encryption = {options.encryption,
+                              {options.certificate, options.private_key, options.authority}},
+               .transport = options.transport,
+               .interface = options.interface,
+               .port = options.port,
+               .message_bytes = kMessageMemory,
+               .deadline = deadline});
   engine.per_host = connected.per_host;
   engine.in_memory = connected.all_in_memory;
   share_cores(engine, options, connected.on_this_host);

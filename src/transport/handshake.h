@@ -3,10 +3,14 @@
 //   caller   -> Hello     job, ranks, a fresh nonce
 //   answerer -> Answer    its own nonce, and a proof over both
 //   caller   -> Proof     the same, the other way round
+//   answerer -> Proof     that it takes the caller; without this word the caller calls again
 //
 // Proofs are HMAC-SHA256 over everything said before, so nothing can be replayed: each side's nonce
 // is new. A stranger can make us keep one `Hello` per connection for a few seconds, nothing more.
+// In a crowd of strangers a peer may be turned away, too: it calls again until the deadline.
 #pragma once
+
+#include <poll.h>
 
 #include <array>
 #include <cstddef>
@@ -21,7 +25,11 @@
 namespace gradwire {
 
 /// What the connection is for. One that was made for something else is refused.
-enum class Purpose : std::uint16_t { shm = 1, tcp = 2 };
+enum class Purpose : std::uint16_t { shm = 1, tcp = 2, store = 3 };
+
+/// For `listen`: a crowd of strangers that fills the system's queue would keep ours out, for
+/// seconds.
+inline constexpr int kBacklog = 1024;
 
 struct Hello {
   std::uint32_t magic = 0;
@@ -34,27 +42,75 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 64);
 
-using Proof = std::array<std::byte, 32>;
-
 struct Answer {
   std::array<std::byte, 32> nonce{};
   Proof proof{};
 };
 
-/// One rank's place among its peers while connections are made.
-struct Meeting {
-  const Job& job;
-  Purpose purpose;
-  std::uint32_t me;
-  std::vector<std::uint32_t> peers;                        ///< ranks to be connected with
-  int listener;                                            ///< where higher ranks call
-  std::function<FileDescriptor(std::uint32_t rank)> call;  ///< a new connection to a lower rank
-  Deadline deadline;
+/// This end of connections to come.
+struct Side {
+  Job job;
+  Purpose purpose = Purpose::tcp;
+  std::uint32_t me = 0;
 };
 
-/// Connects with all peers: calls the lower ranks, answers the higher ones, turns strangers away.
-/// Returns one socket per peer, in their order, non-blocking. Throws `Error(timeout)` that names
-/// the ranks that did not come.
-std::vector<FileDescriptor> meet(const Meeting& meeting);
+struct Introduced {
+  bool taken = false;
+  bool other_key = false;  ///< not taken, because who answered has another key
+  Proof key{};             ///< of this connection; both ends know it and nobody else
+};
+
+/// The caller's side, on a connected socket.
+Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline);
+
+/// The answerer's side: callers who have proved nothing yet, bounded in number, bytes and time.
+class Reception {
+ public:
+  /// What a caller becomes. The socket does not block.
+  using Arrived = std::function<void(std::uint32_t rank, FileDescriptor socket, const Proof& key)>;
+
+  /// `expects`: whether a caller with this rank is awaited now. `crowd`: how many of ours may call
+  /// at once.
+  Reception(Side side, int listener, std::size_t crowd,
+            std::function<bool(std::uint32_t rank)> expects, Arrived arrived);
+
+  /// Appends what to poll; after polling, `look` takes those entries.
+  void add_to(std::vector<pollfd>& polled) const;
+  void look(std::span<const pollfd> polled);
+
+  /// Callers who said a fitting hello and could not prove it.
+  std::size_t unproved() const { return unproved_; }
+
+ private:
+  /// The first bytes of a message, until it is whole.
+  template <class T>
+  struct Gathered {
+    std::byte bytes[sizeof(T)];
+    std::size_t have = 0;
+  };
+  struct Caller {
+    FileDescriptor socket;
+    Deadline until;
+    Gathered<Hello> hello{};
+    Gathered<Proof> proof{};
+    std::array<std::byte, 32> nonce{};
+
+    bool said_hello() const { return hello.have == sizeof(Hello); }
+  };
+
+  void open();
+  void make_room();
+  bool hear(Caller& caller);
+  bool answer(Caller& caller) const;
+  bool welcome(Caller& caller);
+
+  Side side_;
+  int listener_;
+  std::size_t most_callers_;
+  std::function<bool(std::uint32_t)> expects_;
+  Arrived arrived_;
+  std::vector<Caller> callers_;
+  std::size_t unproved_ = 0;
+};
 
 }  // namespace gradwire

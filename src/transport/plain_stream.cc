@@ -22,6 +22,7 @@ class PlainStream final : public Stream {
     if (n >= 0) return n;
     return would_block() ? kWouldBlock : kClosed;
   }
+  bool flush() noexcept override { return true; }
   int descriptor() const noexcept override { return socket_.get(); }
   bool has_buffered() const noexcept override { return false; }
 

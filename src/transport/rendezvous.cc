@@ -16,13 +16,15 @@
 namespace gradwire {
 namespace {
 
-/// What a rank tells all others: a line for its neighbourhood, then one per address.
+/// What a rank tells all others: a line for its neighbourhood, one for what it takes connections to
+/// need, then one per address.
 struct Card {
   std::string neighbourhood;
+  std::string terms;
   std::vector<std::string> addresses;
 
   std::string text() const {
-    std::string lines = neighbourhood + "\n";
+    std::string lines = neighbourhood + "\n" + terms + "\n";
     for (const std::string& address : addresses) lines += address + "\n";
     return lines;
   }
@@ -30,6 +32,7 @@ struct Card {
     Card card;
     std::istringstream lines(text);
     std::getline(lines, card.neighbourhood);
+    std::getline(lines, card.terms);
     for (std::string line; std::getline(lines, line);) card.addresses.push_back(line);
     return card;
   }
@@ -49,25 +52,38 @@ Job deal_job(Store& store, const RendezvousOptions& options) {
     store.set("job", text);
     return job;
   }
-  Job job;
+  Job job = Job::random();  // a key that nobody has, should none be dealt: terms will differ
   const std::string text = store.get("job", options.deadline);
   const bool with_key = text.size() == job.id.size() + job.key.size();
   if (!with_key && text.size() != job.id.size()) {
     throw Error(ErrorCode::io, "the store holds something else than this job: use a new one");
   }
-  if (with_key != options.secret.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                with_key
-                    ? "rank 0 was given no secret and this rank was: give all ranks the same"
-                    : "rank 0 was given a secret and this rank was not: give all ranks the same");
-  }
   std::memcpy(job.id.data(), text.data(), job.id.size());
-  if (with_key) {
-    std::memcpy(job.key.data(), text.data() + job.id.size(), job.key.size());
-  } else {
+  if (!options.secret.empty()) {
     job.set_key(options.secret);
+  } else if (with_key) {
+    std::memcpy(job.key.data(), text.data() + job.id.size(), job.key.size());
   }
   return job;
+}
+
+std::string terms_of(const RendezvousOptions& options, const Tls& tls) {
+  const bool certificates = !options.encryption.files.certificate.empty();
+  return fmt::format("{} and {}", options.secret.empty() ? "no secret" : "a secret",
+                     !tls           ? "no encryption"
+                     : certificates ? "TLS by certificates"
+                                    : "TLS by the secret");
+}
+
+/// All ranks see all cards, so all of them get the error, at once.
+void check_terms(const std::vector<Card>& cards, std::uint32_t me) {
+  for (std::size_t rank = 0; rank < cards.size(); ++rank) {
+    if (cards[rank].terms == cards[me].terms) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rank {} was given {}, and rank {} {}: give all ranks the same secret "
+                            "and encryption",
+                            me, cards[me].terms, rank, cards[rank].terms));
+  }
 }
 
 std::vector<Card> exchange_cards(Store& store, const RendezvousOptions& options, const Job& job,
@@ -104,6 +120,7 @@ void check_transport(const std::string& name) {
 
 Connected rendezvous(Store& store, const RendezvousOptions& options) {
   check_transport(options.transport);
+  const Tls tls = choose_encryption(options.encryption, !options.secret.empty(), options.transport);
   const Job job = deal_job(store, options);
   const bool by_mpi =
       options.transport == "mpi" || (options.transport == "auto" && options.launched_by_mpi);
@@ -111,8 +128,9 @@ Connected rendezvous(Store& store, const RendezvousOptions& options) {
   if (options.transport != "shm" && !by_mpi) {
     listener = listen_tcp(options.interface, options.port);
   }
-  const std::vector<Card> cards =
-      exchange_cards(store, options, job, {shm_neighbourhood(), listener.addresses});
+  const std::vector<Card> cards = exchange_cards(
+      store, options, job, {shm_neighbourhood(), terms_of(options, tls), listener.addresses});
+  check_terms(cards, options.me);
 
   std::vector<std::uint32_t> near;
   std::vector<std::uint32_t> far;
@@ -147,7 +165,7 @@ Connected rendezvous(Store& store, const RendezvousOptions& options) {
         connect_mpi({options.me, options.count, far, options.message_bytes, options.deadline});
   } else if (!far.empty() || near.empty()) {
     network = connect_tcp({job, options.me, options.count, far, std::move(addresses),
-                           options.message_bytes, options.deadline},
+                           options.message_bytes, options.deadline, tls},
                           std::move(listener));
   }
   result.transport = route(std::move(memory), near, std::move(network), options.count);

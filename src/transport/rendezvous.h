@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "transport/encryption.h"
 #include "transport/store.h"
 #include "transport/transport.h"
 
@@ -12,7 +13,8 @@ namespace gradwire {
 struct RendezvousOptions {
   std::uint32_t me = 0;
   std::uint32_t count = 1;
-  std::string secret;              ///< empty: the key is dealt through the store
+  std::string secret;  ///< empty: the key is dealt through the store
+  EncryptionOptions encryption;
   std::string transport = "auto";  ///< auto, shm, tcp or mpi
   bool launched_by_mpi = false;    ///< then auto is mpi between hosts
   std::string interface;

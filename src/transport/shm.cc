@@ -14,7 +14,7 @@
 #include <fstream>
 
 #include "gradwire/error.h"
-#include "transport/handshake.h"
+#include "transport/meeting.h"
 #include "transport/memory_transport.h"
 
 namespace gradwire {
@@ -81,12 +81,13 @@ FileDescriptor listen_at(const Job& job, std::uint32_t rank) {
   sockaddr_un address;
   const socklen_t length = address_of(job, rank, address);
   if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) fail("bind");
-  if (listen(listener.get(), 128) != 0) fail("listen");
+  if (listen(listener.get(), kBacklog) != 0) fail("listen");
   return listener;
 }
 
 FileDescriptor call(const Job& job, std::uint32_t rank) {
-  FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // Where a crowd waits to be let in, a blocking call would wait with it, beyond all deadlines.
+  FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address;
   const socklen_t length = address_of(job, rank, address);
   if (connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return {};
@@ -162,21 +163,18 @@ std::unique_ptr<Transport> connect_shm(const ShmOptions& options) {
   Outbox(own->bytes(), options.count).create();
   auto wake = std::make_shared<FileDescriptor>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   const FileDescriptor listener = listen_at(options.job, options.me);
-  std::vector<FileDescriptor> sockets =
-      meet({.job = options.job,
-            .purpose = Purpose::shm,
-            .me = options.me,
-            .peers = options.peers,
-            .listener = listener.get(),
-            .call = [&](std::uint32_t rank) { return call(options.job, rank); },
-            .deadline = options.deadline});
-  for (const FileDescriptor& socket : sockets) hand_over(socket.get(), own->file(), wake->get());
+  std::vector<Met> met = meet({.side = {options.job, Purpose::shm, options.me},
+                               .peers = options.peers,
+                               .listener = listener.get(),
+                               .call = [&](std::uint32_t rank) { return call(options.job, rank); },
+                               .deadline = options.deadline});
+  for (const Met& each : met) hand_over(each.socket.get(), own->file(), wake->get());
   std::vector<MemoryPeer> peers(options.count);
-  for (std::size_t i = 0; i < sockets.size(); ++i) {
-    Received received = take_over(sockets[i].get(), options.peers[i], options.deadline);
+  for (std::size_t i = 0; i < met.size(); ++i) {
+    Received received = take_over(met[i].socket.get(), options.peers[i], options.deadline);
     peers[options.peers[i]] = {SharedMemory::open(std::move(received.memory), size),
                                std::make_shared<FileDescriptor>(std::move(received.event)),
-                               std::move(sockets[i])};
+                               std::move(met[i].socket)};
   }
   return std::make_unique<MemoryTransport>("shm", options.me, own, std::move(wake),
                                            std::move(peers));

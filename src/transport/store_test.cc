@@ -9,6 +9,7 @@
 
 #include "gradwire/error.h"
 #include "transport/file_descriptor.h"
+#include "transport/tcp.h"
 
 namespace gradwire {
 namespace {
@@ -113,6 +114,86 @@ TEST(TcpStore, garbage_and_strangers_change_nothing) {
   }
   zero->set("a", "1");
   EXPECT_EQ(zero->get("a", in(5000)), "1");
+}
+
+FileDescriptor knock(const std::string& port) { return connect_tcp_host("127.0.0.1", port); }
+
+TEST(TcpStore, hundreds_of_silent_strangers_keep_no_rank_out) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:localhost:" + port, 0, in(5000), "secret");
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 400; ++i) strangers.push_back(knock(port));
+  ASSERT_TRUE(strangers.back());
+  const auto one = open_store("tcp:localhost:" + port, 1, in(15'000), "secret");
+  one->set("a", "1");
+  EXPECT_EQ(zero->get("a", in(5000)), "1");
+}
+
+TEST(TcpStore, megabytes_of_garbage_are_cut_off) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:localhost:" + port, 0, in(5000), "secret");
+  const FileDescriptor stranger = knock(port);
+  const std::string garbage(10'000'000, 'g');
+  ssize_t sent = 0;
+  for (std::size_t at = 0; at < garbage.size() && sent >= 0; at += static_cast<std::size_t>(sent)) {
+    sent = send(stranger.get(), garbage.data() + at, garbage.size() - at, MSG_NOSIGNAL);
+  }
+  EXPECT_LT(sent, 0);
+  zero->set("a", "1");
+  EXPECT_EQ(zero->get("a", in(5000)), "1");
+}
+
+TEST(TcpStore, without_the_secret_nothing_can_be_read_or_written) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:localhost:" + port, 0, in(5000), "secret");
+  zero->set("a", "1");
+  const FileDescriptor stranger = knock(port);
+  const std::string request = "get a\n" + std::string(100, 'x');
+  send(stranger.get(), request.data(), request.size(), MSG_NOSIGNAL);
+  char byte;
+  EXPECT_LE(recv(stranger.get(), &byte, 1, 0), 0);
+}
+
+TEST(TcpStore, another_secret_is_an_error_at_once_and_rank_0_hears_of_it) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:localhost:" + port, 0, in(5000), "tea");
+  for (const char* secret : {"coffee", ""}) {
+    try {
+      open_store("tcp:localhost:" + port, 1, in(60'000), secret);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find("another secret or none"), std::string::npos);
+    }
+  }
+  try {
+    zero->get("never", in(500));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_NE(std::string(error.what()).find("2 callers did not prove"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(TcpStore, holds_so_much_and_no_more) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:localhost:" + port, 0, in(5000));
+  const auto glutton = open_store("tcp:localhost:" + port, 1, in(5000));
+  const std::string value(65536, 'v');
+  int kept = 0;
+  try {
+    for (; kept < 2000; ++kept) {
+      glutton->set("same", value);  // replaces, so it does not count twice
+      glutton->set(std::to_string(kept), value);
+    }
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+  }
+  EXPECT_GT(kept, 1000);
+  EXPECT_LT(kept, 1024);
+  zero->set("a", "");
+  EXPECT_EQ(zero->get("7", in(5000)), value);
 }
 
 TEST(OpenStore, what_is_no_store_is_refused_with_what_is) {

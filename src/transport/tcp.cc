@@ -17,7 +17,7 @@
 #include <cstring>
 
 #include "gradwire/error.h"
-#include "transport/handshake.h"
+#include "transport/meeting.h"
 #include "transport/tcp_connection.h"
 
 namespace gradwire {
@@ -26,13 +26,14 @@ namespace {
 class TcpTransport final : public Transport {
  public:
   TcpTransport(std::uint32_t count, std::size_t max_message_bytes,
-               const std::vector<std::uint32_t>& peers, std::vector<FileDescriptor> sockets)
+               const std::vector<std::uint32_t>& peers,
+               std::vector<std::unique_ptr<Stream>> streams)
       : connections_(count), watched_(count), poll_(epoll_create1(EPOLL_CLOEXEC)) {
     for (std::size_t i = 0; i < peers.size(); ++i) {
       const int yes = 1;
-      setsockopt(sockets[i].get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-      connections_[peers[i]] = std::make_unique<TcpConnection>(
-          plain_stream(std::move(sockets[i])), peers[i], max_message_bytes, buffers_);
+      setsockopt(streams[i]->descriptor(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+      connections_[peers[i]] = std::make_unique<TcpConnection>(std::move(streams[i]), peers[i],
+                                                               max_message_bytes, buffers_);
       epoll_event event{.events = 0, .data = {.u32 = peers[i]}};
       epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connections_[peers[i]]->descriptor(), &event);
       watch(peers[i]);
@@ -177,22 +178,9 @@ std::vector<std::string> own_addresses(const std::string& interface, std::uint16
   return found;
 }
 
-}  // namespace
-
-FileDescriptor connect_tcp_address(const std::string& address) {
-  const std::size_t space = address.find(' ');
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* resolved = nullptr;
-  if (space == std::string::npos ||
-      getaddrinfo(address.substr(0, space).c_str(), address.substr(space + 1).c_str(), &hints,
-                  &resolved) != 0) {
-    return {};
-  }
-  FileDescriptor caller(socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int result = connect(caller.get(), resolved->ai_addr, resolved->ai_addrlen);
-  freeaddrinfo(resolved);
+FileDescriptor connect_to(const addrinfo& address) {
+  FileDescriptor caller(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int result = connect(caller.get(), address.ai_addr, address.ai_addrlen);
   if (result != 0 && errno != EINPROGRESS) return {};
   pollfd polled{caller.get(), POLLOUT, 0};
   int error = 0;
@@ -203,6 +191,33 @@ FileDescriptor connect_tcp_address(const std::string& address) {
   }
   fcntl(caller.get(), F_SETFL, fcntl(caller.get(), F_GETFL) & ~O_NONBLOCK);
   return caller;
+}
+
+FileDescriptor connect_resolved(const std::string& host, const std::string& port, int flags) {
+  addrinfo hints{};
+  hints.ai_flags = flags;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* resolved = nullptr;
+  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &resolved) != 0) return {};
+  FileDescriptor connected;
+  for (const addrinfo* each = resolved; each != nullptr && !connected; each = each->ai_next) {
+    connected = connect_to(*each);
+  }
+  freeaddrinfo(resolved);
+  return connected;
+}
+
+}  // namespace
+
+FileDescriptor connect_tcp_address(const std::string& address) {
+  const std::size_t space = address.find(' ');
+  if (space == std::string::npos) return {};
+  return connect_resolved(address.substr(0, space), address.substr(space + 1),
+                          AI_NUMERICHOST | AI_NUMERICSERV);
+}
+
+FileDescriptor connect_tcp_host(const std::string& host, const std::string& port) {
+  return connect_resolved(host, port, AI_NUMERICSERV);
 }
 
 TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
@@ -216,7 +231,7 @@ TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
   address.sin6_port = htons(port);
   socklen_t length = sizeof(address);
   if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listener.get(), 128) != 0 ||
+      listen(listener.get(), kBacklog) != 0 ||
       getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     throw Error(ErrorCode::unavailable,
                 fmt::format("cannot listen on TCP port {}: {}", port, std::strerror(errno)));
@@ -225,21 +240,30 @@ TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
 }
 
 std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener listener) {
+  std::vector<std::size_t> calls(options.count);
   const auto call = [&](std::uint32_t rank) {
-    for (const std::string& address : options.addresses[rank]) {
-      if (FileDescriptor socket = connect_tcp_address(address)) return socket;
+    // Starts with another address each time: what answers at one may not be the peer.
+    const std::vector<std::string>& addresses = options.addresses[rank];
+    const std::size_t first = calls[rank]++;
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+      FileDescriptor socket = connect_tcp_address(addresses[(first + i) % addresses.size()]);
+      if (socket) return socket;
     }
     return FileDescriptor();
   };
-  std::vector<FileDescriptor> sockets = meet({.job = options.job,
-                                              .purpose = Purpose::tcp,
-                                              .me = options.me,
-                                              .peers = options.peers,
-                                              .listener = listener.socket.get(),
-                                              .call = call,
-                                              .deadline = options.deadline});
+  std::vector<Met> met = meet({.side = {options.job, Purpose::tcp, options.me},
+                               .peers = options.peers,
+                               .listener = listener.socket.get(),
+                               .call = call,
+                               .deadline = options.deadline});
+  std::vector<std::unique_ptr<Stream>> streams;
+  if (options.tls) {
+    streams = encrypt(options.tls, options.me, options.peers, std::move(met), options.deadline);
+  } else {
+    for (Met& each : met) streams.push_back(plain_stream(std::move(each.socket)));
+  }
   return std::make_unique<TcpTransport>(options.count, options.max_message_bytes, options.peers,
-                                        std::move(sockets));
+                                        std::move(streams));
 }
 
 }  // namespace gradwire

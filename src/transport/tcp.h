@@ -7,6 +7,7 @@
 
 #include "transport/file_descriptor.h"
 #include "transport/job.h"
+#include "transport/tls.h"
 #include "transport/transport.h"
 
 namespace gradwire {
@@ -23,6 +24,8 @@ TcpListener listen_tcp(const std::string& interface, std::uint16_t port);
 
 /// A connection to one of a listener's addresses, or none.
 FileDescriptor connect_tcp_address(const std::string& address);
+/// A connection to a host by name or address, or none.
+FileDescriptor connect_tcp_host(const std::string& host, const std::string& port);
 
 struct TcpOptions {
   Job job;
@@ -32,6 +35,7 @@ struct TcpOptions {
   std::vector<std::vector<std::string>> addresses;  ///< of all ranks, as `listen_tcp` gave them
   std::size_t max_message_bytes = 0;                ///< longer ones are garbage
   Deadline deadline;
+  Tls tls = nullptr;
 };
 
 /// Throws `Error(timeout)` that names who did not come.

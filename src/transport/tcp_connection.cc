@@ -56,6 +56,7 @@ bool TcpConnection::write(Inbox& inbox) noexcept {
       did = true;
     }
     if (out.done < sizeof(WireHeader) + out.bytes.size()) continue;
+    if (!stream_->flush()) break;  // a message is sent when the system has all of it
     const bool message = out.header.kind == WireHeader::message;
     const std::uint64_t ticket = out.ticket;
     outgoing_.pop_front();

@@ -1,14 +1,17 @@
 // A small key-value store that rank 0 serves while ranks connect.
 //
+// Both ends first prove that they have the same secret, as on every connection (handshake.h).
+// Without a secret everybody can: then whoever reaches the port can ask, and only its appetite is
+// bounded.
+//
 // A request is a line "set KEY LENGTH" with LENGTH bytes behind it, or "get KEY"; the answer to
-// both is a line with a length and as many bytes. A get is answered when the key is there. Whoever
-// can reach the port can ask: with `ConnectOptions::secret` nothing secret is in the store.
+// both is a line with a length and as many bytes. A get is answered when the key is there.
 #include <fmt/format.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -18,6 +21,7 @@
 
 #include "gradwire/error.h"
 #include "transport/file_descriptor.h"
+#include "transport/handshake.h"
 #include "transport/store.h"
 #include "transport/tcp.h"
 
@@ -27,7 +31,15 @@ namespace {
 constexpr std::size_t kMaxKey = 256;
 constexpr std::size_t kMaxValue = 65536;
 constexpr std::size_t kMaxClients = 4096;
-constexpr std::size_t kMaxKeys = 65536;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;  // of all values
+constexpr std::size_t kCrowd = 256;  // ranks that may call at once and not be turned away
+
+/// The store has no job of its own: ranks learn theirs from it.
+Side side_of(const std::string& secret) {
+  Side side{.job = {}, .purpose = Purpose::store, .me = 0};
+  side.job.set_key(secret);
+  return side;
+}
 
 /// "KEY LENGTH" of a set.
 struct SetLine {
@@ -54,32 +66,39 @@ struct Client {
 
 class Server {
  public:
-  explicit Server(std::uint16_t port)
-      : listener_(listen_tcp("", port).socket), stop_(eventfd(0, EFD_CLOEXEC)) {
+  Server(std::uint16_t port, const std::string& secret)
+      : listener_(listen_tcp("", port).socket),
+        stop_(eventfd(0, EFD_CLOEXEC)),
+        reception_(
+            side_of(secret), listener_.get(), kCrowd,
+            [this](std::uint32_t) { return clients_.size() < kMaxClients; },
+            [this](std::uint32_t, FileDescriptor socket, const Proof&) {
+              clients_.push_back({std::move(socket), {}, {}, false});
+            }) {
     thread_ = std::jthread([this] { run(); });
   }
   ~Server() { eventfd_write(stop_.get(), 1); }
 
+  /// Callers who did not prove that they have the secret.
+  std::size_t unproved() const { return unproved_; }
+
  private:
   void run() {
     while (true) {
-      std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+      std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}};
       for (const Client& client : clients_) polled.push_back({client.socket.get(), POLLIN, 0});
-      poll(polled.data(), polled.size(), -1);
+      const std::size_t known = clients_.size();
+      reception_.add_to(polled);
+      poll(polled.data(), polled.size(), 1000);  // some callers' time may be up
       if (polled[0].revents != 0) return;
-      for (std::size_t i = clients_.size(); i-- > 0;) {
-        if (polled[i + 2].revents == 0 || hear(clients_[i])) continue;
+      for (std::size_t i = known; i-- > 0;) {
+        if (polled[i + 1].revents == 0 || hear(clients_[i])) continue;
         clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
       }
-      if (polled[1].revents != 0) open();
-      for (Client& client : clients_) answer_waiting(client);
+      reception_.look(std::span(polled).subspan(known + 1));
+      unproved_ = reception_.unproved();
+      std::erase_if(clients_, [this](Client& client) { return !answer_waiting(client); });
     }
-  }
-
-  void open() {
-    FileDescriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (socket && clients_.size() < kMaxClients)
-      clients_.push_back({std::move(socket), {}, {}, false});
   }
 
   /// False when the client is to be forgotten.
@@ -106,17 +125,29 @@ class Server {
     if (!line.starts_with("set ") || !parse_set(std::string_view(line).substr(4), set))
       return false;
     if (client.input.size() < end + 1 + set.length) return true;
-    if (values_.size() >= kMaxKeys) return false;
-    values_[set.key] = client.input.substr(end + 1, set.length);
+    if (!keep(set.key, client.input.substr(end + 1, set.length))) return false;
     client.input.erase(0, end + 1 + set.length);
     return reply(client, "");
   }
 
-  void answer_waiting(Client& client) {
+  bool keep(const std::string& key, std::string value) {
+    constexpr std::size_t kPerKey = 128;  // what the map needs, about
+    const auto found = values_.find(key);
+    const std::size_t freed =
+        found != values_.end() ? kPerKey + key.size() + found->second.size() : 0;
+    const std::size_t bytes = bytes_ - freed + kPerKey + key.size() + value.size();
+    if (bytes > kMaxBytes) return false;
+    values_[key] = std::move(value);
+    bytes_ = bytes;
+    return true;
+  }
+
+  /// False when the client is to be forgotten.
+  bool answer_waiting(Client& client) {
     const auto found = client.waiting ? values_.find(client.waits_for) : values_.end();
-    if (found == values_.end()) return;
+    if (found == values_.end()) return true;
     client.waiting = false;
-    reply(client, found->second);
+    return reply(client, found->second);
   }
 
   static bool reply(const Client& client, const std::string& value) {
@@ -126,32 +157,30 @@ class Server {
   }
 
   FileDescriptor listener_, stop_;
+  Reception reception_;
   std::vector<Client> clients_;
   std::map<std::string, std::string> values_;
-  std::jthread thread_;
+  std::size_t bytes_ = 0;  // of keys and values, about
+  std::atomic<std::size_t> unproved_ = 0;
+  std::jthread thread_;  // the last: it uses all others
 };
-
-FileDescriptor call(const std::string& host, const std::string& port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return {};
-  FileDescriptor connected;
-  for (const addrinfo* each = found; each != nullptr && !connected; each = each->ai_next) {
-    FileDescriptor socket(::socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (connect(socket.get(), each->ai_addr, each->ai_addrlen) == 0) connected = std::move(socket);
-  }
-  freeaddrinfo(found);
-  return connected;
-}
 
 class TcpStore final : public Store {
  public:
-  TcpStore(const std::string& host, const std::string& port, bool serves, Deadline deadline)
+  TcpStore(const std::string& host, const std::string& port, bool serves, const std::string& secret,
+           Deadline deadline)
       : where_(host + ":" + port) {
-    if (serves) server_ = std::make_unique<Server>(static_cast<std::uint16_t>(std::stoi(port)));
-    while (!(socket_ = call(serves ? "localhost" : host, port))) {
+    if (serves) {
+      server_ = std::make_unique<Server>(static_cast<std::uint16_t>(std::stoi(port)), secret);
+    }
+    const Side side = side_of(secret);
+    while (true) {
       if (Clock::now() >= deadline) throw late("does not answer");
+      socket_ = connect_tcp_host(serves ? "localhost" : host, port);
+      const Introduced result =
+          socket_ ? introduce(side, 0, socket_.get(), deadline) : Introduced{};
+      if (result.taken) return;
+      if (result.other_key) throw other_secret();
       poll(nullptr, 0, 20);
     }
   }
@@ -165,20 +194,37 @@ class TcpStore final : public Store {
   }
 
  private:
-  Error late(const char* what) const {
+  Error late(const std::string& what) const {
     return {ErrorCode::timeout,
             fmt::format("the store {} {} before the deadline: is rank 0 running there, and do all "
                         "ranks use the same store?",
                         where_, what)};
   }
+  Error not_all_came() const {
+    const std::size_t unproved = server_ ? server_->unproved() : 0;
+    return late(unproved == 0
+                    ? "has no answer: not all ranks have come"
+                    : fmt::format("has no answer: not all ranks have come, and {} callers "
+                                  "did not prove that they have the secret,",
+                                  unproved));
+  }
+  Error other_secret() const {
+    return {ErrorCode::invalid_argument,
+            fmt::format("rank 0, which serves the store {}, has another secret or none: give all "
+                        "ranks the same",
+                        where_)};
+  }
+  static Error gone() {
+    return {ErrorCode::peer_failed, "rank 0, which serves the store, is gone"};
+  }
 
   std::string ask(const std::string& request, Deadline deadline) {
     if (send(socket_.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(request.size())) {
-      throw Error(ErrorCode::peer_failed, "rank 0, which serves the store, is gone");
+      throw gone();
     }
     std::string answer;
-    while (true) {
+    while (answer.size() <= kMaxValue + 32) {
       const std::size_t end = answer.find('\n');
       if (end != std::string::npos) {
         const std::size_t length = std::strtoull(answer.c_str(), nullptr, 10);
@@ -186,14 +232,15 @@ class TcpStore final : public Store {
       }
       pollfd polled{socket_.get(), POLLIN, 0};
       if (poll(&polled, 1, 50) <= 0) {
-        if (Clock::now() >= deadline) throw late("has no answer: not all ranks have come");
+        if (Clock::now() >= deadline) throw not_all_came();
         continue;
       }
       char bytes[4096];
       const ssize_t n = recv(socket_.get(), bytes, sizeof(bytes), 0);
-      if (n <= 0) throw Error(ErrorCode::peer_failed, "rank 0, which serves the store, is gone");
+      if (n <= 0) throw gone();
       answer.append(bytes, static_cast<std::size_t>(n));
     }
+    throw Error(ErrorCode::io, fmt::format("what answers at {} is no store of gradwire", where_));
   }
 
   std::string where_;
@@ -204,8 +251,8 @@ class TcpStore final : public Store {
 }  // namespace
 
 std::unique_ptr<Store> open_tcp_store(const std::string& host, const std::string& port, bool serves,
-                                      Deadline deadline) {
-  return std::make_unique<TcpStore>(host, port, serves, deadline);
+                                      const std::string& secret, Deadline deadline) {
+  return std::make_unique<TcpStore>(host, port, serves, secret, deadline);
 }
 
 }  // namespace gradwire

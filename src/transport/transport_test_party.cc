@@ -8,6 +8,7 @@
 #include "transport/inproc.h"
 #include "transport/shm.h"
 #include "transport/tcp.h"
+#include "transport/test_authority.h"
 
 namespace gradwire::test {
 namespace {
@@ -48,7 +49,8 @@ Transports make_shm(std::uint32_t ranks) {
   });
 }
 
-Transports make_tcp(std::uint32_t ranks) {
+/// `tls`: of each rank.
+Transports make_tcp_with(std::uint32_t ranks, const std::function<Tls(std::uint32_t rank)>& tls) {
   const Job job = Job::random();
   std::vector<TcpListener> listeners;
   std::vector<std::vector<std::string>> addresses;
@@ -63,8 +65,24 @@ Transports make_tcp(std::uint32_t ranks) {
                         .peers = all_but(me, ranks),
                         .addresses = addresses,
                         .max_message_bytes = kPartyMessageBytes,
-                        .deadline = soon()},
+                        .deadline = soon(),
+                        .tls = tls(me)},
                        std::move(listeners[me]));
+  });
+}
+
+Transports make_tcp(std::uint32_t ranks) {
+  return make_tcp_with(ranks, [](std::uint32_t) { return nullptr; });
+}
+
+Transports make_tcp_with_key(std::uint32_t ranks) {
+  return make_tcp_with(ranks, [](std::uint32_t) { return tls_by_key(); });
+}
+
+Transports make_tcp_with_certificates(std::uint32_t ranks) {
+  const TestAuthority authority;
+  return make_tcp_with(ranks, [&](std::uint32_t rank) {
+    return tls_by_certificates(authority.issue(std::to_string(rank)));
   });
 }
 
@@ -92,7 +110,9 @@ Party in_threads(std::string name, Transports (*make)(std::uint32_t ranks)) {
 std::vector<Party> parties_in_threads() {
   return {in_threads("inproc",
                      [](std::uint32_t ranks) { return make_inproc(ranks, kPartyMessageBytes); }),
-          in_threads("shm", make_shm), in_threads("tcp", make_tcp)};
+          in_threads("shm", make_shm), in_threads("tcp", make_tcp),
+          in_threads("tcp_tls_by_key", make_tcp_with_key),
+          in_threads("tcp_tls_by_certificates", make_tcp_with_certificates)};
 }
 
 bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool()>& done) {

@@ -1,0 +1,32 @@
+// Ranks connect with one another: each calls the lower ranks and answers the higher ones.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "transport/file_descriptor.h"
+#include "transport/handshake.h"
+
+namespace gradwire {
+
+/// One rank's place among its peers while connections are made.
+struct Meeting {
+  Side side;
+  std::vector<std::uint32_t> peers;                        ///< ranks to be connected with
+  int listener;                                            ///< where higher ranks call
+  std::function<FileDescriptor(std::uint32_t rank)> call;  ///< a new connection to a lower rank
+  Deadline deadline;
+};
+
+/// A connection on which both ends have proved their membership.
+struct Met {
+  FileDescriptor socket;  ///< non-blocking
+  Proof key{};            ///< of this connection; both ends know it and nobody else
+};
+
+/// Connects with all peers and turns strangers away. Returns one connection per peer, in their
+/// order. Throws `Error(timeout)` that names the ranks that did not come.
+std::vector<Met> meet(const Meeting& meeting);
+
+}  // namespace gradwire
