@@ -56,6 +56,8 @@ OperationOptions operation_options(std::uint64_t seed, std::uint64_t step,
 
 std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
                                       const std::string& store, const std::string& secret,
+                                      const std::string& encryption, const std::string& certificate,
+                                      const std::string& private_key, const std::string& authority,
                                       const std::string& transport, const std::string& algorithm,
                                       const std::string& interface, std::uint16_t port,
                                       double timeout, std::uint32_t lanes) {
@@ -64,6 +66,10 @@ std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
                                 .size = size,
                                 .store = store,
                                 .secret = secret,
+                                .encryption = encryption,
+                                .certificate = certificate,
+                                .private_key = private_key,
+                                .authority = authority,
                                 .transport = transport,
                                 .algorithm = algorithm,
                                 .interface = interface,
@@ -149,8 +155,9 @@ void add_communicator(nb::module_& module) {
             return PyWork(ranks.barrier(operation_options(0, 0, "", timeout)), {});
           },
           "timeout"_a);
-  module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "transport"_a,
-             "algorithm"_a, "interface"_a, "port"_a, "timeout"_a, "lanes"_a);
+  module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "encryption"_a,
+             "certificate"_a, "private_key"_a, "authority"_a, "transport"_a, "algorithm"_a,
+             "interface"_a, "port"_a, "timeout"_a, "lanes"_a);
 }
 
 }  // namespace gradwire::python

@@ -184,6 +184,10 @@ def connect(
     store: str = "",
     *,
     secret: str = "",
+    encryption: str = "auto",
+    certificate: str = "",
+    private_key: str = "",
+    authority: str = "",
     transport: str = "auto",
     algorithm: str = "auto",
     interface: str = "",
@@ -197,16 +201,32 @@ def connect(
     `store` is where ranks find one another: ``file:DIRECTORY``, a new directory that all of them
     see, ``tcp:HOST:PORT``, where rank 0 listens, or ``mpi`` for jobs of mpirun and srun. `secret`
     is a text that all ranks of a job know and nobody else: without it, whoever can read the store
-    can join. `transport` is ``auto`` (shared memory inside a host; between hosts tcp, or mpi if
-    that is the store), ``shm``, ``tcp`` or ``mpi``. `interface` picks a network interface for tcp
-    by name or address, `port` a port. `timeout`, in seconds, is for connecting and for each
-    operation.
+    can join. `encryption`, of what goes over tcp by TLS 1.3, is ``auto`` (when there is a secret or
+    a certificate), ``tls`` or ``none``, and the same on all ranks. `certificate`, `private_key` and
+    `authority` are PEM files for TLS by certificates rather than by the secret: this rank's, its
+    key without a password, and the authority that signed all ranks'. `transport` is ``auto``
+    (shared memory inside a host; between hosts tcp, or mpi if that is the store), ``shm``, ``tcp``
+    or ``mpi``. `interface` picks a network interface for tcp by name or address, `port` a port.
+    `timeout`, in seconds, is for connecting and for each operation.
     """
     place = {} if store == "mpi" else os.environ  # gradwire asks MPI itself
     rank = int(place.get("RANK", 0)) if rank is None else rank
     size = int(place.get("WORLD_SIZE", 1)) if size is None else size
     return Communicator(
         _gradwire.connect(
-            rank, size, store, secret, transport, algorithm, interface, port, timeout, lanes
+            rank,
+            size,
+            store,
+            secret,
+            encryption,
+            certificate,
+            private_key,
+            authority,
+            transport,
+            algorithm,
+            interface,
+            port,
+            timeout,
+            lanes,
         )
     )
