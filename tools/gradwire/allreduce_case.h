@@ -16,6 +16,7 @@ struct AllreducePlan {
   std::vector<std::size_t> sizes;  ///< bytes of fp32
   std::string algorithm = "auto";
   std::string transport = "auto";
+  bool tls = false;  ///< encrypt what goes over tcp
   std::string data = "gaussian";
   unsigned repeat = 11;
   unsigned lanes = 8;

@@ -120,6 +120,8 @@ std::optional<Json> run_allreduce_rank(const AllreducePlan& plan, const std::str
   const auto ranks = Communicator::connect({.rank = by_mpi ? 0 : from_environment("RANK"),
                                             .size = by_mpi ? 1 : from_environment("WORLD_SIZE"),
                                             .store = store,
+                                            .secret = plan.tls ? "bench" : "",  // hides nothing
+                                            .encryption = plan.tls ? "tls" : "none",
                                             .transport = plan.transport,
                                             .algorithm = plan.algorithm,
                                             .lanes = plan.lanes,

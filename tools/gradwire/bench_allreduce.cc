@@ -99,6 +99,7 @@ std::vector<std::string> rank_arguments(const Options& options, const std::strin
     arguments.emplace_back("--codec");
     arguments.push_back(codec);
   }
+  if (plan.tls) arguments.emplace_back("--tls");
   if (options.hosts > 0) arguments.emplace_back("--line-rate");
   return arguments;
 }
@@ -254,6 +255,7 @@ void run(Options options) {
   Json report = stage.run(rank_arguments(options, "file:" + scratch.path() + "/store"));
   add_limit(report);
   if (options.compare == "gloo") add_comparison(report, run_gloo(stage, options, scratch));
+  report["tls"] = options.plan.tls;
   report["hosts"] = options.hosts;
   report["link"] = options.link;
   show(report, options);
@@ -276,6 +278,7 @@ void add_bench_allreduce(CLI::App& bench) {
   command.add_option("--algorithm", plan.algorithm,
                      "auto, sra, ring, tree, allgather or hierarchical (default: auto)");
   command.add_option("--transport", plan.transport, "auto, shm, tcp or mpi (default: auto)");
+  command.add_flag("--tls", plan.tls, "Encrypt what goes over tcp (TLS 1.3)");
   command.add_option("--ranks", options->ranks, "Processes on this host (default: 2)")
       ->check(CLI::Range(1, 256));
   command.add_option("--hosts", options->hosts, "Test hosts instead, one rank each; needs root")
