@@ -118,6 +118,23 @@ def write_words(segments: dict[str, Segment]) -> None:
         write("rans_fuzz", name, bytes([160 + segment.payload[10], 40]) + coded[: 128 + 1024])
 
 
+def write_wire() -> None:
+    """Messages and aborts; the target mends their checks."""
+    message, abort = 1, 0
+    rows = {
+        "messages": [(message, 0, b""), (message, 1, b"x" * 100), (message, 2, b"y" * 4096)],
+        "abort": [(message, 0, b"z" * 10), (abort, 2, b"rank 2 did not answer")],
+        "too_long": [(message, 0, bytes(5000))],
+    }
+    for name, messages in rows.items():
+        wire = b"".join(
+            struct.pack("<IIQQ", kind, 0, tag, len(body)) + body for kind, tag, body in messages
+        )
+        for piece in (0, 24, 63):
+            write("wire_fuzz", f"{name}_{piece}", bytes([piece]) + wire)
+            write("wire_fuzz", f"{name}_{piece}_cut", bytes([piece]) + wire[: len(wire) // 2])
+
+
 def main() -> None:
     for path in sorted((GOLDEN / "v1").glob("*.frame")):
         if path.stat().st_size <= 2 * LARGEST:
@@ -134,6 +151,7 @@ def main() -> None:
     write_payloads(segments)
     write_numbers(segments)
     write_words(segments)
+    write_wire()
     for i, spec in enumerate(SPECS):
         write("spec_fuzz", f"spec_{i}", spec.encode())
 
