@@ -34,6 +34,9 @@ Tls choose_encryption(const EncryptionOptions& options, bool has_secret,
         "shared memory leaves no host and is not encrypted: take transport auto or tcp, or no "
         "encryption");
   }
+  if (transport == "mpi" && asked != "none" && (asked == "tls" || given == 3 || has_secret)) {
+    refuse("messages of MPI are not encrypted: take transport tcp, or encryption none");
+  }
   if (given == 3) return tls_by_certificates(files);
   return has_secret && asked != "none" && transport != "shm" ? tls_by_key() : nullptr;
 }

@@ -120,10 +120,11 @@ void check_transport(const std::string& name) {
 
 Connected rendezvous(Store& store, const RendezvousOptions& options) {
   check_transport(options.transport);
-  const Tls tls = choose_encryption(options.encryption, !options.secret.empty(), options.transport);
-  const Job job = deal_job(store, options);
   const bool by_mpi =
       options.transport == "mpi" || (options.transport == "auto" && options.launched_by_mpi);
+  const Tls tls = choose_encryption(options.encryption, !options.secret.empty(),
+                                    by_mpi ? "mpi" : options.transport);
+  const Job job = deal_job(store, options);
   TcpListener listener;
   if (options.transport != "shm" && !by_mpi) {
     listener = listen_tcp(options.interface, options.port);
