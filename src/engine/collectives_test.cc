@@ -297,6 +297,24 @@ TEST(Faults, a_rank_that_never_calls_is_named_on_all_others) {
   });
 }
 
+TEST(Faults, a_rank_that_never_calls_is_named_also_by_those_who_wait_for_others) {
+  RanksHere ranks = Communicator::in_process(6, {.timeout = std::chrono::milliseconds(500)});
+  on_all_ranks(ranks, [&](Communicator& me) {
+    if (me.rank() == 2) return;
+    Numbers x(100'000);
+    const Tensor tensor{"x", {x.data(), x.size()}};
+    // Rank 0 waits for 5, which waits for 4, …, and is late before all others.
+    const auto timeout = std::chrono::milliseconds(me.rank() == 0 ? 500 : 5000);
+    try {
+      me.all_reduce({&tensor, 1}, {.algorithm = "ring", .timeout = timeout}).wait();
+      ADD_FAILURE() << "rank " << me.rank() << " got a result";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 2 held up all_reduce"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
 TEST(Faults, a_rank_that_leaves_is_named_on_all_others) {
   auto ranks = Communicator::in_process(4);
   ranks[1].reset();

@@ -24,9 +24,9 @@ using engine::Operation;
 using engine::Routine;
 using engine::WorkState;
 
-constexpr std::size_t kMessageMemory = std::size_t{64}
-                                       << 20;  // of a rank; only what is used counts
-constexpr std::size_t kSmallBytes = 32768;     // up to here one hop is worth sending everything
+// A rank's memory for messages. Pages that are never used cost nothing.
+constexpr std::size_t kMessageBytes = std::size_t{64} << 20;
+constexpr std::size_t kSmallBytes = 32768;  // up to here one hop is worth sending everything
 
 std::uint64_t name_hash(const std::string& name) {
   return checksum(std::as_bytes(std::span(name.data(), name.size())));
@@ -254,7 +254,10 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked)
   const ConnectOptions options = placed(asked);
   check_options(options);
   const Deadline deadline = Clock::now() + options.timeout;
-  EngineOptions engine{.rank = options.rank, .size = options.size, .lanes = options.lanes};
+  EngineOptions engine{.rank = options.rank,
+                       .size = options.size,
+                       .lanes = options.lanes,
+                       .message_bytes = kMessageBytes};
   if (options.size == 1) return std::make_unique<Ranked>(nullptr, engine, options);
   const auto store = open_store(options.store, options.rank, deadline, options.secret);
   Connected connected = rendezvous(
@@ -264,9 +267,10 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked)
                .encryption = {options.encryption,
                               {options.certificate, options.private_key, options.authority}},
                .transport = options.transport,
+               .launched_by_mpi = options.store == "mpi",
                .interface = options.interface,
                .port = options.port,
-               .message_bytes = kMessageMemory,
+               .message_bytes = kMessageBytes,
                .deadline = deadline});
   engine.per_host = connected.per_host;
   engine.in_memory = connected.all_in_memory;
@@ -277,7 +281,7 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked)
 std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_t size,
                                                                     const ConnectOptions& options) {
   std::vector<std::unique_ptr<Communicator>> communicators;
-  auto transports = make_inproc(size, kMessageMemory);
+  auto transports = make_inproc(size, kMessageBytes);
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     ConnectOptions own = options;
     own.rank = rank;

@@ -10,11 +10,11 @@
 namespace gradwire::engine {
 namespace {
 
-constexpr std::size_t kPrivateMemory = std::size_t{64} << 20;
 constexpr int kSpinRounds = 2000;
 constexpr std::size_t kWorthHandingOver = 16384;  // elements: less is done before a worker wakes
 constexpr unsigned kRoundsPerLook = 256;  // at the clock, when there is always something to do
 constexpr auto kLinger = std::chrono::seconds(5);
+constexpr auto kPatience = std::chrono::milliseconds(500);  // with ranks that are asked
 
 }  // namespace
 
@@ -36,8 +36,8 @@ Engine::Engine(std::unique_ptr<Transport> transport, const EngineOptions& option
       workers_(options.workers) {
   std::span<std::byte> memory = transport_ ? transport_->send_memory() : std::span<std::byte>();
   if (memory.empty()) {
-    private_memory_.resize(kPrivateMemory);
-    memory = private_memory_;
+    private_memory_ = std::make_unique_for_overwrite<std::byte[]>(options.message_bytes);
+    memory = {private_memory_.get(), options.message_bytes};
   }
   const std::size_t share = memory.size() / lanes_.size() / 4096 * 4096;
   for (std::size_t i = 0; i < lanes_.size(); ++i)
@@ -282,6 +282,7 @@ int Engine::milliseconds_to_sleep() const {
   if (operations_.empty()) return 1000;
   Deadline earliest = operations_.front()->deadline;
   for (const auto& operation : operations_) earliest = std::min(earliest, operation->deadline);
+  if (inquiry_) earliest = inquiry_->until;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(earliest - Clock::now()).count();
   return static_cast<int>(std::clamp<long>(left, 0, 1000));
 }
@@ -289,23 +290,45 @@ int Engine::milliseconds_to_sleep() const {
 void Engine::check_deadlines() {
   if (operations_.empty() || broken_) return;
   const auto now = Clock::now();
-  for (const auto& operation : operations_) {
-    if (now < operation->deadline) continue;
-    for (const Lane& lane : lanes_) {
-      if (!lane.waits_for_a_message()) continue;
-      const std::uint32_t peer = lane.step().peer;
-      fail(Error(ErrorCode::timeout,
-                 fmt::format("rank {} did not answer in {} before the deadline: it is stopped, too "
-                             "slow, cut off, or does not make this call",
-                             peer, name_of(lane.operation->collective))),
-           peer);
-      return;
-    }
-    fail(Error(ErrorCode::timeout,
-               fmt::format("{} was not done before the deadline", name_of(operation->collective))),
-         options_.rank);
-    return;
+  const auto late = std::find_if(operations_.begin(), operations_.end(),
+                                 [&](const auto& operation) { return now >= operation->deadline; });
+  if (late == operations_.end()) {
+    inquiry_.reset();
+  } else if (!inquiry_) {
+    ask_around(now);
+  } else if (now >= inquiry_->until || inquiry_->answers.size() == options_.size - 1) {
+    accuse(**late);
   }
+}
+
+void Engine::ask_around(Deadline now) {
+  inquiry_.emplace(Inquiry{now + kPatience, {}});
+  for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
+    if (peer != options_.rank) transport_->ask(peer);
+  }
+}
+
+/// Follows who waits for whom from this rank on, to one that does not answer or waits for nobody.
+void Engine::accuse(const Operation& late) {
+  const auto& answers = inquiry_->answers;
+  std::optional<std::uint32_t> next = waits_for();
+  std::uint32_t culprit = next.value_or(options_.rank);
+  for (std::uint32_t steps = 0; next && *next != options_.rank && steps < options_.size; ++steps) {
+    culprit = *next;
+    const auto answer = answers.find(culprit);
+    next = answer == answers.end() ? std::nullopt : answer->second;
+  }
+  const std::string what = name_of(late.collective);
+  const std::string why = culprit == options_.rank ? "it was not done before the deadline"
+                          : !answers.contains(culprit)
+                              ? "it is stopped, or cut off"
+                              : "it is too slow, or does not make this call";
+  fail(Error(ErrorCode::timeout,
+             fmt::format("rank {} held up {} beyond the deadline: {}{}", culprit, what, why,
+                         answers.empty() && options_.size > 2
+                             ? "; no other rank answers, either: this one may be cut off"
+                             : "")),
+       culprit);
 }
 
 void Engine::fail(const Error& error, std::uint32_t culprit) {
@@ -356,6 +379,18 @@ void Engine::failed(const Failure& failure) noexcept {
   fail(Error(ErrorCode::peer_failed,
              fmt::format("rank {} sent garbage: {}", failure.peer, failure.reason)),
        failure.peer);
+}
+
+std::optional<std::uint32_t> Engine::waits_for() noexcept {
+  const Lane* oldest = nullptr;
+  for (const Lane& lane : lanes_) {
+    if (lane.waits_for_a_message() && (oldest == nullptr || lane.tag < oldest->tag)) oldest = &lane;
+  }
+  return oldest == nullptr ? std::nullopt : std::optional(oldest->step().peer);
+}
+
+void Engine::answered(std::uint32_t peer, std::optional<std::uint32_t> waits_for) noexcept {
+  if (inquiry_) inquiry_->answers[peer] = waits_for;
 }
 
 }  // namespace gradwire::engine

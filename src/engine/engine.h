@@ -28,9 +28,10 @@ struct EngineOptions {
   std::uint32_t size = 1;
   std::uint32_t per_host = 0;  ///< ranks, as in `Ranks`
   std::uint32_t lanes = 8;
-  std::uint32_t workers = 0;  ///< threads that encode and decode; none: the engine's own does
-  bool in_memory = false;     ///< no message leaves the host: none is sealed
-  std::uint32_t cores = 1;    ///< of this host, per rank on it
+  std::uint32_t workers = 0;      ///< threads that encode and decode; none: the engine's own does
+  bool in_memory = false;         ///< no message leaves the host: none is sealed
+  std::uint32_t cores = 1;        ///< of this host, per rank on it
+  std::size_t message_bytes = 0;  ///< to encode into, when the transport has no memory of its own
 };
 
 class Engine final : private Inbox {
@@ -61,6 +62,8 @@ class Engine final : private Inbox {
   void idle();
   int milliseconds_to_sleep() const;
   void check_deadlines();
+  void ask_around(Deadline now);
+  void accuse(const Operation& late);
   void fail(const Error& error, std::uint32_t culprit);
   bool messages_left() const;
 
@@ -69,10 +72,12 @@ class Engine final : private Inbox {
   void arrived(const Arrival& arrival) noexcept override;
   void sent(std::uint64_t ticket) noexcept override;
   void failed(const Failure& failure) noexcept override;
+  std::optional<std::uint32_t> waits_for() noexcept override;
+  void answered(std::uint32_t peer, std::optional<std::uint32_t> waits_for) noexcept override;
 
   std::unique_ptr<Transport> transport_;
   const EngineOptions options_;
-  std::vector<std::byte> private_memory_;  // to encode into, when the transport has no memory
+  std::unique_ptr<std::byte[]> private_memory_;  // to encode into, when the transport has none
   FileDescriptor wake_;
 
   // The progress thread's
@@ -80,6 +85,12 @@ class Engine final : private Inbox {
   std::deque<std::shared_ptr<Operation>> operations_;  // not done, oldest first
   std::vector<std::deque<Arrival>> mailboxes_;         // by peer
   std::map<std::uint32_t, std::string> lost_;          // peers, and why
+  /// Begun when an operation is late, to find out whose fault it is.
+  struct Inquiry {
+    Deadline until;
+    std::map<std::uint32_t, std::optional<std::uint32_t>> answers;  // by peer: whom it waits for
+  };
+  std::optional<Inquiry> inquiry_;
   Tag next_tag_ = 0;
   std::optional<Error> broken_;
   int idle_rounds_ = 0;

@@ -168,6 +168,41 @@ TEST_P(Conformance, a_message_that_is_not_wanted_waits_and_loses_nothing) {
   });
 }
 
+TEST_P(Conformance, a_question_goes_past_messages_that_are_not_wanted) {
+  constexpr std::size_t kCount = 16;
+  constexpr std::size_t kBytes = kPartyMessageBytes / kCount;
+  run(2, [&](std::uint32_t me, std::unique_ptr<Transport>& transport) {
+    std::vector<std::byte> own;
+    Recorder inbox;
+    if (me == 0) {
+      const auto room = memory(*transport, own);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        transport->send(1, i, room.subspan(i * kBytes, kBytes), i);
+      }
+      for (int round = 0; round < 2; ++round) {
+        transport->ask(1);
+        ASSERT_TRUE(progress_until(*transport, inbox, [&] { return !inbox.answers.empty(); }));
+        EXPECT_EQ(inbox.answers[0].first, 1u);
+        EXPECT_EQ(inbox.answers[0].second,
+                  round == 0 ? std::nullopt : std::optional(std::uint32_t{7}));
+        inbox.answers.clear();
+      }
+      ASSERT_TRUE(
+          progress_until(*transport, inbox, [&] { return inbox.tickets.size() == kCount; }));
+      return;
+    }
+    inbox.wants_filter = [](std::uint32_t, Tag) { return false; };
+    ASSERT_TRUE(progress_until(*transport, inbox, [&] { return inbox.questions == 1; }));
+    inbox.waiting = 7;
+    ASSERT_TRUE(progress_until(*transport, inbox, [&] { return inbox.questions == 2; }));
+    EXPECT_TRUE(inbox.arrivals.empty());
+    inbox.wants_filter = nullptr;
+    ASSERT_TRUE(progress_until(*transport, inbox, [&] { return inbox.arrivals.size() == kCount; }));
+    for (const Arrival& arrival : inbox.arrivals) transport->release(arrival);
+    for (int i = 0; i < 100; ++i) transport->progress(inbox);
+  });
+}
+
 TEST_P(Conformance, peer_leaves_after_its_last_message) {
   run(3, [&](std::uint32_t me, std::unique_ptr<Transport>& transport) {
     std::vector<std::byte> own;

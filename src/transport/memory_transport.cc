@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <system_error>
 
+#include "transport/rank_or_none.h"
+
 namespace gradwire {
 namespace {
 
@@ -115,6 +117,7 @@ bool MemoryTransport::progress(Inbox& inbox) noexcept {
     if (!connected(rank)) continue;
     did |= reclaim(peer, rank, inbox);
     did |= take(peer, rank, inbox);
+    if (!peer.dead) did |= converse(peer, rank, inbox);
     if (!peer.dead) did |= report_fault(peer, rank, inbox);
   }
   return did;
@@ -176,6 +179,37 @@ bool MemoryTransport::take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcep
   return did;
 }
 
+void MemoryTransport::ask(std::uint32_t rank) noexcept {
+  if (!connected(rank)) return;
+  own_.ring(rank).questions.store(++peers_[rank].asked, std::memory_order_seq_cst);
+  wake(peers_[rank]);
+}
+
+bool MemoryTransport::has_answered(const Peer& peer) const noexcept {
+  const std::uint64_t answer = peer.outbox.ring(me_).answer.load(std::memory_order_seq_cst);
+  return peer.heard != peer.asked && answer >> 32 == peer.asked;
+}
+
+bool MemoryTransport::converse(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept {
+  bool did = false;
+  const OutboxRing& ring = peer.outbox.ring(me_);
+  const std::uint32_t questions = ring.questions.load(std::memory_order_seq_cst);
+  if (questions != peer.questions) {
+    peer.questions = questions;
+    const std::uint64_t answer = std::uint64_t{questions} << 32 | pack_rank(inbox.waits_for());
+    own_.ring(rank).answer.store(answer, std::memory_order_seq_cst);
+    wake(peer);
+    did = true;
+  }
+  if (has_answered(peer)) {
+    peer.heard = peer.asked;
+    const std::uint64_t answer = ring.answer.load(std::memory_order_seq_cst);
+    inbox.answered(rank, unpack_rank(static_cast<std::uint32_t>(answer)));
+    did = true;
+  }
+  return did;
+}
+
 /// What a peer sent before it left is taken first.
 bool MemoryTransport::report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept {
   const OutboxHeader& header = peer.outbox.header();
@@ -229,6 +263,8 @@ bool MemoryTransport::anything_to_do() const noexcept {
     const OutboxHeader& header = peer.outbox.header();
     if (header.aborted.load(std::memory_order_seq_cst) != 0) return true;
     const OutboxRing& ring = peer.outbox.ring(me_);
+    if (ring.questions.load(std::memory_order_seq_cst) != peer.questions) return true;
+    if (has_answered(peer)) return true;
     const auto& released = ring.released[peer.next_released_in % OutboxRing::kEntries];
     if (released.load(std::memory_order_seq_cst) != 0) return true;
     if (!peer.waiting.empty() && can_post(peer, rank)) return true;

@@ -41,6 +41,7 @@ class MemoryTransport final : public Transport {
   bool progress(Inbox& inbox) noexcept override;
   int event() const noexcept override { return poll_.get(); }
   bool arm() noexcept override;
+  void ask(std::uint32_t peer) noexcept override;
   void abort(std::uint32_t culprit, std::string_view reason) noexcept override;
 
  private:
@@ -58,6 +59,9 @@ class MemoryTransport final : public Transport {
     std::deque<Waiting> waiting;                // for a free entry
     std::deque<std::uint64_t> waiting_release;  // tickets, likewise
     std::vector<std::uint64_t> outstanding;     // tickets of messages it has not given back
+    std::uint32_t asked = 0;                    // questions of ours
+    std::uint32_t heard = 0;                    // the last of them that it answered
+    std::uint32_t questions = 0;                // of its own that we answered
     bool gone = false;
     bool dead = false;     // reported
     bool refused = false;  // the inbox did not want its next message
@@ -69,6 +73,8 @@ class MemoryTransport final : public Transport {
   bool give_back(Peer& peer, std::uint32_t rank, std::uint64_t ticket) noexcept;
   bool take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
   bool reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
+  bool has_answered(const Peer& peer) const noexcept;
+  bool converse(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
   bool report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
   void look_at_sockets() noexcept;
   bool anything_to_do() const noexcept;

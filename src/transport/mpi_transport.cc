@@ -15,6 +15,7 @@
 #include "transport/file_descriptor.h"
 #include "transport/message_buffers.h"
 #include "transport/mpi_world.h"
+#include "transport/rank_or_none.h"
 
 namespace gradwire {
 namespace {
@@ -26,13 +27,13 @@ constexpr std::size_t kMaxReason = 240;
 constexpr long kShortestPauseNs = 20'000;
 constexpr long kLongestPauseNs = 1'000'000;
 
-enum Kind : int { kMessage, kAbort, kGoodbye };  // MPI's tag
+enum Kind : int { kMessage, kQuestion, kAnswer, kAbort, kGoodbye };  // MPI's tag
 
-/// Before every message and abort. 16 bytes: what follows is aligned as memory from the heap is.
+/// Before all but goodbyes. 16 bytes: what follows is aligned as memory from the heap is.
 struct MpiHeader {
   static constexpr std::uint64_t kMagic = 0x4950'4d31'5747;
   std::uint64_t magic = kMagic;
-  std::uint64_t tag = 0;  // of an abort: the culprit
+  std::uint64_t tag = 0;  // of an answer: whom the rank waits for; of an abort: the culprit
 };
 static_assert(sizeof(MpiHeader) == 16);
 
@@ -95,6 +96,7 @@ struct Outgoing {
   std::uint64_t ticket = 0;
   std::uint64_t buffer = 0;
   MpiRequest request = 0;
+  Kind kind = kMessage;
 };
 
 struct Incoming {
@@ -127,6 +129,7 @@ class MpiTransport final : public Transport {
   }
 
   ~MpiTransport() override {
+    for (const Outgoing& said : talk_) estate_->requests.push_back(said.request);
     for (const std::uint32_t peer : numbers_) {
       leave_to_estate(peers_[peer]);
       bid_farewell(peer, kGoodbye, {});
@@ -158,6 +161,11 @@ class MpiTransport final : public Transport {
     for (const std::uint64_t ticket : orphans_) inbox.sent(ticket);
     orphans_.clear();
     did |= match();
+    std::erase_if(talk_, [&](const Outgoing& said) {
+      if (estate_->comm->test(said.request) == MpiState::pending) return false;
+      estate_->buffers.release(said.buffer);
+      return true;
+    });
     for (const std::uint32_t peer : numbers_) {
       if (peers_[peer].here) did |= push(peer, inbox);
       if (peers_[peer].here) did |= pull(peer, inbox);
@@ -175,6 +183,10 @@ class MpiTransport final : public Transport {
     timerfd_settime(timer_.get(), 0, &pause, nullptr);
     pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
     return true;
+  }
+
+  void ask(std::uint32_t peer) noexcept override {
+    if (peers_[peer].here) say(peer, kQuestion, 0);
   }
 
   void abort(std::uint32_t culprit, std::string_view reason) noexcept override {
@@ -208,7 +220,7 @@ class MpiTransport final : public Transport {
       Peer& peer = peers_[message.peer];
       if (!peer.here) {
         estate_->drop(message);
-      } else if (message.kind == kAbort) {
+      } else if (message.kind != kMessage && message.kind != kGoodbye) {
         peer.incoming.push_front({message});  // also past messages that we do not want yet
       } else {
         peer.incoming.push_back({message});
@@ -243,6 +255,14 @@ class MpiTransport final : public Transport {
     return did;
   }
 
+  /// A word that does not wait for the window.
+  void say(std::uint32_t peer, Kind kind, std::uint64_t word) noexcept {
+    Outgoing said;
+    said.tag = word;
+    said.kind = kind;
+    if (begin_send(peer, said)) talk_.push_back(said);
+  }
+
   /// False when there is no memory now: later there may be.
   bool begin_send(std::uint32_t peer, Outgoing& out) noexcept {
     const std::size_t bytes = sizeof(MpiHeader) + out.bytes.size();
@@ -251,7 +271,7 @@ class MpiTransport final : public Transport {
     const MpiHeader header{.tag = out.tag};
     std::memcpy(copy.data(), &header, sizeof(header));
     std::copy(out.bytes.begin(), out.bytes.end(), copy.begin() + sizeof(header));
-    if (estate_->comm->send(peer, kMessage, copy, out.request) == MpiState::done) return true;
+    if (estate_->comm->send(peer, out.kind, copy, out.request) == MpiState::done) return true;
     estate_->buffers.release(out.buffer);
     return false;
   }
@@ -315,6 +335,12 @@ class MpiTransport final : public Transport {
       fail({Fault::refused, number, static_cast<std::uint32_t>(header.tag),
             std::string(reinterpret_cast<const char*>(body.data()), body.size())},
            inbox);
+    } else if (in.message.kind != kMessage) {
+      const bool asks = in.message.kind == kQuestion;
+      estate_->buffers.release(in.buffer);
+      peers_[number].incoming.pop_front();
+      if (asks) say(number, kAnswer, pack_rank(inbox.waits_for()));
+      if (!asks) inbox.answered(number, unpack_rank(static_cast<std::uint32_t>(header.tag)));
     } else {
       if (!inbox.wants(number, header.tag)) return false;
       const Arrival arrival{number, header.tag, body, in.buffer};
@@ -359,6 +385,7 @@ class MpiTransport final : public Transport {
   const std::vector<std::uint32_t> numbers_;  // of our peers
   const std::size_t max_bytes_;
   std::vector<Peer> peers_;             // by rank
+  std::vector<Outgoing> talk_;          // questions and answers that have not been taken
   std::vector<std::uint64_t> orphans_;  // tickets of messages to peers that are gone
   FileDescriptor timer_;
   long pause_ns_ = kShortestPauseNs;

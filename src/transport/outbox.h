@@ -38,6 +38,10 @@ struct OutboxRing {
   alignas(64) OutboxEntry entries[kEntries];
   /// Tickets of the peer's messages that the owner has read, plus one; 0: the owner may write it.
   alignas(64) std::atomic<std::uint64_t> released[kEntries];
+  /// How often the owner has asked the peer.
+  alignas(64) std::atomic<std::uint32_t> questions{0};
+  /// The number of the peer's question, and in the lower half the rank that the owner waits for.
+  std::atomic<std::uint64_t> answer{0};
 };
 
 struct OutboxHeader {

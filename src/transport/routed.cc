@@ -40,6 +40,7 @@ class RoutedTransport final : public Transport {
     const bool near = memory_->arm();
     return network_->arm() && near;
   }
+  void ask(std::uint32_t peer) noexcept override { routes_[peer]->ask(peer); }
   void abort(std::uint32_t culprit, std::string_view reason) noexcept override {
     memory_->abort(culprit, reason);
     network_->abort(culprit, reason);

@@ -17,8 +17,8 @@ class Store {
   virtual std::string get(const std::string& key, Deadline deadline) = 0;
 };
 
-/// "file:DIRECTORY", "tcp:HOST:PORT" or "mpi". Throws `Error(invalid_argument)` that says so. With a
-/// secret only ranks that have it, too, can use a tcp store.
+/// "file:DIRECTORY", "tcp:HOST:PORT" or "mpi". Throws `Error(invalid_argument)` that says so. With
+/// a secret only ranks that have it, too, can use a tcp store.
 std::unique_ptr<Store> open_store(std::string_view text, std::uint32_t rank, Deadline deadline,
                                   const std::string& secret = {});
 

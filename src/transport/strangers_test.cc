@@ -105,7 +105,8 @@ class BesiegedShm final : public Besieged {
 
 /// Every rank sends to every other; all of it arrives as it was.
 void expect_messages_cross(std::vector<std::unique_ptr<Transport>>& transports) {
-  run_party(transports, [&](std::uint32_t me, Transport& transport) {
+  run_in_threads(transports, [&](std::uint32_t me, std::unique_ptr<Transport>& own_end) {
+    Transport& transport = *own_end;
     std::vector<std::byte> own(kPartyMessageBytes);
     const auto shared = transport.send_memory();
     const auto message = (shared.empty() ? std::span(own) : shared).first(300'000);
@@ -291,36 +292,53 @@ INSTANTIATE_TEST_SUITE_P(
 constexpr std::size_t kCallerBytes = sizeof(Hello) + sizeof(Proof);
 constexpr std::size_t kAnswererBytes = sizeof(Answer) + sizeof(Proof);
 
-/// Stands between a caller and an answerer, passes on what they say and keeps it.
+/// Stands between a caller and an answerer, passes on what they say on all connections, and keeps
+/// it for the first.
 class Wiretap {
  public:
   explicit Wiretap(std::string target)
       : listener_(listen_tcp("lo", 0)), target_(std::move(target)), thread_([this] { run(); }) {}
 
   const std::vector<std::string>& addresses() const { return listener_.addresses; }
-  /// What caller and answerer said, once the connection has ended.
+  /// What caller and answerer said, once the first connection has ended.
   std::array<std::vector<std::byte>, 2> said() {
     thread_.join();
     return std::move(said_);
   }
 
  private:
+  struct Wire {
+    FileDescriptor caller, answerer;
+    int end(std::size_t side) const { return (side == 0 ? caller : answerer).get(); }
+  };
+
   void run() {
-    const FileDescriptor caller(accept(listener_.socket.get(), nullptr, nullptr));
-    const FileDescriptor answerer = connect_tcp_address(target_);
-    const int ends[2] = {caller.get(), answerer.get()};
+    std::vector<Wire> wires;
     while (true) {
-      pollfd polled[2] = {{ends[0], POLLIN, 0}, {ends[1], POLLIN, 0}};
-      if (poll(polled, 2, 20'000) <= 0) return;
-      for (std::size_t i = 0; i < 2; ++i) {
+      std::vector<pollfd> polled{{listener_.socket.get(), POLLIN, 0}};
+      for (const Wire& wire : wires) {
+        for (const std::size_t side : {0u, 1u}) polled.push_back({wire.end(side), POLLIN, 0});
+      }
+      if (poll(polled.data(), polled.size(), 20'000) <= 0) return;
+      for (std::size_t i = 1; i < polled.size(); ++i) {
         if (polled[i].revents == 0) continue;
-        std::byte bytes[4096];
-        const ssize_t n = recv(ends[i], bytes, sizeof(bytes), 0);
-        if (n <= 0) return;
-        said_[i].insert(said_[i].end(), bytes, bytes + n);
-        send(ends[1 - i], bytes, static_cast<std::size_t>(n), MSG_NOSIGNAL);
+        const std::size_t wire = (i - 1) / 2;
+        if (!pass_on(wires[wire], (i - 1) % 2, wire == 0)) return;
+      }
+      if (polled[0].revents != 0) {
+        wires.push_back({FileDescriptor(accept(listener_.socket.get(), nullptr, nullptr)),
+                         connect_tcp_address(target_)});
       }
     }
+  }
+
+  bool pass_on(const Wire& wire, std::size_t side, bool keep) {
+    std::byte bytes[4096];
+    const ssize_t n = recv(wire.end(side), bytes, sizeof(bytes), 0);
+    if (n <= 0) return false;
+    if (keep) said_[side].insert(said_[side].end(), bytes, bytes + n);
+    send(wire.end(1 - side), bytes, static_cast<std::size_t>(n), MSG_NOSIGNAL);
+    return true;
   }
 
   TcpListener listener_;

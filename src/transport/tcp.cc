@@ -18,25 +18,27 @@
 
 #include "gradwire/error.h"
 #include "transport/meeting.h"
+#include "transport/rank_or_none.h"
 #include "transport/tcp_connection.h"
 
 namespace gradwire {
 namespace {
 
+using Streams = std::vector<std::unique_ptr<Stream>>;
+
+/// Two connections with every peer: messages go over one of them, and wait there when they are not
+/// wanted yet. Questions, answers and aborts go over the other, past them.
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(std::uint32_t count, std::size_t max_message_bytes,
-               const std::vector<std::uint32_t>& peers,
-               std::vector<std::unique_ptr<Stream>> streams)
-      : connections_(count), watched_(count), poll_(epoll_create1(EPOLL_CLOEXEC)) {
-    for (std::size_t i = 0; i < peers.size(); ++i) {
-      const int yes = 1;
-      setsockopt(streams[i]->descriptor(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-      connections_[peers[i]] = std::make_unique<TcpConnection>(std::move(streams[i]), peers[i],
-                                                               max_message_bytes, buffers_);
-      epoll_event event{.events = 0, .data = {.u32 = peers[i]}};
-      epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connections_[peers[i]]->descriptor(), &event);
-      watch(peers[i]);
+  TcpTransport(const TcpOptions& options, Streams messages, Streams talk)
+      : count_(options.count),
+        connections_(2 * options.count),
+        watched_(2 * options.count),
+        poll_(epoll_create1(EPOLL_CLOEXEC)) {
+    for (std::size_t i = 0; i < options.peers.size(); ++i) {
+      const std::uint32_t peer = options.peers[i];
+      add(peer, peer, std::move(messages[i]), options.max_message_bytes);
+      add(talk_with(peer), peer, std::move(talk[i]), 0);
     }
   }
 
@@ -63,11 +65,11 @@ class TcpTransport final : public Transport {
     epoll_event events[64];
     const int count = epoll_wait(poll_.get(), events, 64, 0);
     for (int i = 0; i < count; ++i) {
-      const std::uint32_t peer = events[i].data.u32;
-      if ((events[i].events & ~EPOLLOUT) != 0 && connections_[peer]) did |= read(peer, inbox);
+      const std::uint32_t place = events[i].data.u32;
+      if ((events[i].events & ~EPOLLOUT) != 0 && connections_[place]) did |= read(place, inbox);
     }
-    for (std::uint32_t peer = 0; peer < connections_.size(); ++peer) {
-      if (connections_[peer]) did |= serve(peer, inbox);
+    for (std::uint32_t place = 0; place < connections_.size(); ++place) {
+      if (connections_[place]) did |= serve(place, inbox);
     }
     return did;
   }
@@ -75,15 +77,13 @@ class TcpTransport final : public Transport {
   int event() const noexcept override { return poll_.get(); }
   bool arm() noexcept override { return !eager_; }
 
+  void ask(std::uint32_t peer) noexcept override { say(peer, kQuestion); }
+
+  /// On both connections: the one may be full, and the end of the other may be seen first.
   void abort(std::uint32_t culprit, std::string_view reason) noexcept override {
     if (aborted_) return;
     aborted_ = true;
-    struct Deaf final : Inbox {
-      bool wants(std::uint32_t, Tag) noexcept override { return false; }
-      void arrived(const Arrival&) noexcept override {}
-      void sent(std::uint64_t) noexcept override {}
-      void failed(const Failure&) noexcept override {}
-    } deaf;
+    Talk deaf(*this, nullptr);
     for (const auto& connection : connections_) {
       if (!connection) continue;
       connection->enqueue(WireHeader::abort, culprit,
@@ -93,40 +93,97 @@ class TcpTransport final : public Transport {
   }
 
  private:
+  // Tags on connections for talk: a question, or an answer with whom the rank waits for.
+  static constexpr Tag kQuestion = 0;
+  static constexpr Tag kFirstAnswer = 1;
+
+  /// What peers say on connections for talk, to be heard by an inbox, if there is one.
+  class Talk final : public Inbox {
+   public:
+    Talk(TcpTransport& transport, Inbox* inbox) : transport_(transport), inbox_(inbox) {}
+    bool wants(std::uint32_t, Tag) noexcept override { return true; }
+    void arrived(const Arrival& arrival) noexcept override {
+      transport_.release(arrival);
+      if (inbox_ == nullptr) return;
+      if (arrival.tag == kQuestion) {
+        transport_.say(arrival.peer, kFirstAnswer + pack_rank(inbox_->waits_for()));
+      } else {
+        const auto packed = static_cast<std::uint32_t>(arrival.tag - kFirstAnswer);
+        inbox_->answered(arrival.peer, unpack_rank(packed));
+      }
+    }
+    void sent(std::uint64_t) noexcept override {}
+    void failed(const Failure&) noexcept override {}
+
+   private:
+    TcpTransport& transport_;
+    Inbox* inbox_;
+  };
+
+  std::uint32_t talk_with(std::uint32_t peer) const { return count_ + peer; }
+  bool is_talk(std::uint32_t place) const { return place >= count_; }
+
+  void add(std::uint32_t place, std::uint32_t peer, std::unique_ptr<Stream> stream,
+           std::size_t max_message_bytes) {
+    const int yes = 1;
+    setsockopt(stream->descriptor(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    connections_[place] =
+        std::make_unique<TcpConnection>(std::move(stream), peer, max_message_bytes, buffers_);
+    epoll_event event{.events = 0, .data = {.u32 = place}};
+    epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connections_[place]->descriptor(), &event);
+    watch(place);
+  }
+
+  void say(std::uint32_t peer, Tag word) noexcept {
+    eager_ = true;
+    const auto& connection = connections_[talk_with(peer)];
+    if (connection) connection->enqueue(WireHeader::message, word, {}, 0);
+  }
+
   /// What needs no event: queued messages, connections whose next message may be wanted by now.
-  bool serve(std::uint32_t peer, Inbox& inbox) noexcept {
-    TcpConnection& connection = *connections_[peer];
+  bool serve(std::uint32_t place, Inbox& inbox) noexcept {
+    TcpConnection& connection = *connections_[place];
     bool did = false;
-    if (connection.wants_to_write()) did |= connection.write(inbox);
-    if (connection.paused() || connection.has_buffered()) did |= read(peer, inbox);
-    if (connections_[peer]) watch(peer);
+    if (connection.wants_to_write()) {
+      Talk talk(*this, &inbox);
+      did |= connection.write(is_talk(place) ? talk : inbox);
+    }
+    if (connection.paused() || connection.has_buffered()) did |= read(place, inbox);
+    if (connections_[place]) watch(place);
     return did;
   }
 
-  bool read(std::uint32_t peer, Inbox& inbox) noexcept {
-    const bool did = connections_[peer]->read(inbox);
-    if (connections_[peer]->failure() == nullptr) return did;
-    const Failure failure = *connections_[peer]->failure();
-    connections_[peer]->drop_outgoing(inbox);
-    connections_[peer].reset();
+  bool read(std::uint32_t place, Inbox& inbox) noexcept {
+    Talk talk(*this, &inbox);
+    const bool did = connections_[place]->read(is_talk(place) ? talk : inbox);
+    if (connections_[place]->failure() == nullptr) return did;
+    const Failure failure = *connections_[place]->failure();
+    if (is_talk(place) && failure.fault == Fault::lost) {  // messages tell whether that matters
+      connections_[place].reset();
+      return did;
+    }
+    if (connections_[failure.peer]) connections_[failure.peer]->drop_outgoing(inbox);
+    connections_[failure.peer].reset();
+    connections_[talk_with(failure.peer)].reset();
     inbox.failed(failure);
     return true;
   }
 
   /// Asks the system for the events that this connection can use now.
-  void watch(std::uint32_t peer) noexcept {
-    const TcpConnection& connection = *connections_[peer];
+  void watch(std::uint32_t place) noexcept {
+    const TcpConnection& connection = *connections_[place];
     const std::uint32_t wanted =
         (connection.paused() ? 0u : EPOLLIN) | (connection.wants_to_write() ? EPOLLOUT : 0u);
-    if (wanted == watched_[peer]) return;
-    watched_[peer] = wanted;
-    epoll_event event{.events = wanted, .data = {.u32 = peer}};
+    if (wanted == watched_[place]) return;
+    watched_[place] = wanted;
+    epoll_event event{.events = wanted, .data = {.u32 = place}};
     epoll_ctl(poll_.get(), EPOLL_CTL_MOD, connection.descriptor(), &event);
   }
 
+  const std::uint32_t count_;
   MessageBuffers buffers_;
-  std::vector<std::unique_ptr<TcpConnection>> connections_;
-  std::vector<std::uint32_t> watched_;  // events, by rank
+  std::vector<std::unique_ptr<TcpConnection>> connections_;  // by rank, then those for talk
+  std::vector<std::uint32_t> watched_;                       // events of each
   FileDescriptor poll_;
   std::vector<std::uint64_t> orphans_;  // tickets of messages to peers that are lost
   bool eager_ = false;                  // something was queued since the last progress
@@ -251,19 +308,21 @@ std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener li
     }
     return FileDescriptor();
   };
-  std::vector<Met> met = meet({.side = {options.job, Purpose::tcp, options.me},
-                               .peers = options.peers,
-                               .listener = listener.socket.get(),
-                               .call = call,
-                               .deadline = options.deadline});
-  std::vector<std::unique_ptr<Stream>> streams;
-  if (options.tls) {
-    streams = encrypt(options.tls, options.me, options.peers, std::move(met), options.deadline);
-  } else {
+  const auto connect = [&](Purpose purpose) {
+    std::vector<Met> met = meet({.side = {options.job, purpose, options.me},
+                                 .peers = options.peers,
+                                 .listener = listener.socket.get(),
+                                 .call = call,
+                                 .deadline = options.deadline});
+    if (options.tls) {
+      return encrypt(options.tls, options.me, options.peers, std::move(met), options.deadline);
+    }
+    Streams streams;
     for (Met& each : met) streams.push_back(plain_stream(std::move(each.socket)));
-  }
-  return std::make_unique<TcpTransport>(options.count, options.max_message_bytes, options.peers,
-                                        std::move(streams));
+    return streams;
+  };
+  Streams messages = connect(Purpose::tcp);
+  return std::make_unique<TcpTransport>(options, std::move(messages), connect(Purpose::tcp_talk));
 }
 
 }  // namespace gradwire

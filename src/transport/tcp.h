@@ -1,4 +1,4 @@
-// `tcp`: ranks on different hosts, one connection per pair.
+// `tcp`: ranks on different hosts, two connections per pair: for messages, and for talk about them.
 #pragma once
 
 #include <memory>

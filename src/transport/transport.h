@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,11 @@ class Inbox {
   /// The bytes of an earlier `send` may be overwritten: `ticket` is the one given there.
   virtual void sent(std::uint64_t ticket) noexcept = 0;
   virtual void failed(const Failure& failure) noexcept = 0;
+
+  /// For a peer that asks: the rank whose message this one waits for, if it waits.
+  virtual std::optional<std::uint32_t> waits_for() noexcept { return std::nullopt; }
+  /// What a peer said that was asked.
+  virtual void answered(std::uint32_t, std::optional<std::uint32_t> /*waits_for*/) noexcept {}
 };
 
 class Transport {
@@ -84,6 +90,10 @@ class Transport {
   /// true. It returns false when there is something already.
   virtual int event() const noexcept = 0;
   virtual bool arm() noexcept = 0;
+
+  /// Asks a peer whom it waits for. Question and answer go past all messages, and a peer's
+  /// `progress` answers by itself: one that says nothing is stopped or cut off.
+  virtual void ask(std::uint32_t peer) noexcept = 0;
 
   /// Tells all peers that this rank gives up, and that `culprit` is to blame: as well as it can,
   /// without waiting.

@@ -86,7 +86,16 @@ Transports make_tcp_with_certificates(std::uint32_t ranks) {
   });
 }
 
-void run_in_threads(Transports transports, const Body& body) {
+Party in_threads(std::string name, Transports (*make)(std::uint32_t ranks)) {
+  return {std::move(name), [make](std::uint32_t ranks, const Body& body) {
+            Transports transports = make(ranks);
+            run_in_threads(transports, body);
+          }};
+}
+
+}  // namespace
+
+void run_in_threads(Transports& transports, const Body& body) {
   std::vector<std::thread> threads;
   std::atomic<std::size_t> done{0};
   for (std::uint32_t me = 0; me < transports.size(); ++me) {
@@ -99,13 +108,6 @@ void run_in_threads(Transports transports, const Body& body) {
   }
   for (std::thread& thread : threads) thread.join();
 }
-
-Party in_threads(std::string name, Transports (*make)(std::uint32_t ranks)) {
-  return {std::move(name),
-          [make](std::uint32_t ranks, const Body& body) { run_in_threads(make(ranks), body); }};
-}
-
-}  // namespace
 
 std::vector<Party> parties_in_threads() {
   return {in_threads("inproc",

@@ -13,6 +13,9 @@ namespace gradwire::test {
 /// What a rank does. It may end its transport to leave.
 using Body = std::function<void(std::uint32_t me, std::unique_ptr<Transport>& transport)>;
 
+/// Runs the body for every rank, each in a thread, and returns when all are done.
+void run_in_threads(std::vector<std::unique_ptr<Transport>>& transports, const Body& body);
+
 /// A way to have connected ranks. One line in the suite per transport.
 struct Party {
   std::string name;
@@ -42,11 +45,21 @@ class Recorder final : public Inbox {
   void arrived(const Arrival& arrival) noexcept override { arrivals.push_back(arrival); }
   void sent(std::uint64_t ticket) noexcept override { tickets.push_back(ticket); }
   void failed(const Failure& failure) noexcept override { failures.push_back(failure); }
+  std::optional<std::uint32_t> waits_for() noexcept override {
+    ++questions;
+    return waiting;
+  }
+  void answered(std::uint32_t peer, std::optional<std::uint32_t> waits_for) noexcept override {
+    answers.emplace_back(peer, waits_for);
+  }
 
   std::function<bool(std::uint32_t, Tag)> wants_filter;
   std::vector<Arrival> arrivals;
   std::vector<std::uint64_t> tickets;
   std::vector<Failure> failures;
+  std::optional<std::uint32_t> waiting;  // what it says when it is asked
+  int questions = 0;
+  std::vector<std::pair<std::uint32_t, std::optional<std::uint32_t>>> answers;
 };
 
 /// Makes progress, sleeping when there is nothing to do, until `done` or 20 s have passed; returns
