@@ -12,7 +12,7 @@ MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
 
 
 def run(command, source):
-    """What the ranks printed, in any order."""
+    """What the ranks printed, in any order. Each line is one write: mpirun may mix smaller ones."""
     done = subprocess.run(
         [*command, sys.executable, "-c", textwrap.dedent(source)],
         capture_output=True,
@@ -41,7 +41,7 @@ def test_ranks_of_mpirun_sum_exactly_and_alike():
     lines = run(
         MPIRUN,
         """
-        import gradwire, numpy, zlib
+        import gradwire, numpy, sys, zlib
         for transport in ("auto", "mpi"):
             ranks = gradwire.connect(store="mpi", transport=transport, timeout=30)
             x = numpy.arange(1000, dtype=numpy.float32) * (ranks.rank + 1)
@@ -49,7 +49,8 @@ def test_ranks_of_mpirun_sum_exactly_and_alike():
             y = numpy.random.default_rng(ranks.rank).standard_normal(5000, dtype=numpy.float32)
             ranks.all_reduce(y, codec="grid:step=0.5", seed=1).wait()
             exact = numpy.array_equal(x, numpy.arange(1000, dtype=numpy.float32) * 3)
-            print(transport, ranks.rank, ranks.size, exact, zlib.crc32(y.tobytes()), flush=True)
+            bits = zlib.crc32(y.tobytes())
+            sys.stdout.write(f"{transport} {ranks.rank} {ranks.size} {exact} {bits}\\n")
         """,
     )
     places = [line.rsplit(" ", 1)[0] for line in lines]
@@ -62,7 +63,7 @@ def test_a_stopped_rank_is_named_at_the_deadline_and_goes_on_unharmed():
     lines = run(
         MPIRUN,
         """
-        import gradwire, numpy, os, signal
+        import gradwire, numpy, os, signal, sys
         ranks = gradwire.connect(store="mpi", transport="mpi", timeout=30)
         processes = numpy.zeros(2, numpy.float32)
         processes[ranks.rank] = os.getpid()
@@ -74,7 +75,7 @@ def test_a_stopped_rank_is_named_at_the_deadline_and_goes_on_unharmed():
         try:
             work.wait()
         except gradwire.Error as error:
-            print(ranks.rank, error.code, "rank 1" in str(error), flush=True)
+            sys.stdout.write(f"{ranks.rank} {error.code} {'rank 1' in str(error)}\\n")
         if ranks.rank == 0:
             del work, ranks
             os.kill(int(processes[1]), signal.SIGCONT)
