@@ -66,10 +66,10 @@ class TlsStream final : public Stream {
   }
 
   std::ptrdiff_t write(std::span<const std::byte> from, bool more) noexcept override {
-    if (unsent() >= kBatch) flush();
-    if (unsent() >= kBatch) return closed_ ? kClosed : kWouldBlock;
+    if (unsent_.size() >= kBatch) flush();
+    if (unsent_.size() >= kBatch) return closed_ ? kClosed : kWouldBlock;
     std::size_t taken = 0;
-    while (taken < from.size() && unsent() < kBatch) {
+    while (taken < from.size() && unsent_.size() < kBatch) {
       const auto record = from.subspan(taken, std::min(from.size() - taken, kRecordBytes));
       if (!encrypt(record)) return kClosed;
       taken += record.size();
@@ -79,15 +79,15 @@ class TlsStream final : public Stream {
   }
 
   bool flush() noexcept override {
-    while (unsent() > 0) {
-      const std::ptrdiff_t n = below_->write(std::span(unsent_).subspan(sent_), false);
+    std::size_t sent = 0;
+    while (sent < unsent_.size()) {
+      const std::ptrdiff_t n = below_->write(std::span(unsent_).subspan(sent), false);
       closed_ |= n == kClosed;
-      if (n < 0) return false;
-      sent_ += static_cast<std::size_t>(n);
+      if (n < 0) break;
+      sent += static_cast<std::size_t>(n);
     }
-    unsent_.clear();
-    sent_ = 0;
-    return true;
+    unsent_.erase(unsent_.begin(), unsent_.begin() + static_cast<std::ptrdiff_t>(sent));
+    return unsent_.empty();
   }
 
   int descriptor() const noexcept override { return below_->descriptor(); }
@@ -103,12 +103,12 @@ class TlsStream final : public Stream {
     if (stage_ == Stage::sealing) read_seal();
     return flush() && stage_ == Stage::joined;
   }
-  short events() const { return static_cast<short>(unsent() > 0 ? POLLIN | POLLOUT : POLLIN); }
+  short events() const {
+    return static_cast<short>(unsent_.size() > 0 ? POLLIN | POLLOUT : POLLIN);
+  }
 
  private:
   enum class Stage { shaking, sealing, joined };
-
-  std::size_t unsent() const noexcept { return unsent_.size() - sent_; }
 
   bool would_block(int result) const noexcept {
     return SSL_get_error(ssl_.get(), result) == SSL_ERROR_WANT_READ;
@@ -241,8 +241,7 @@ class TlsStream final : public Stream {
   bool calls_;
   std::uint64_t records_per_key_;
   std::uint64_t records_ = 0;
-  std::vector<std::byte> unsent_;  // encrypted; the first `sent_` bytes have been sent
-  std::size_t sent_ = 0;
+  std::vector<std::byte> unsent_;  // encrypted
   bool closed_ = false;
   bool drained_ = true;  // OpenSSL holds no whole record
   Stage stage_ = Stage::shaking;
