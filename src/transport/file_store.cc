@@ -26,7 +26,7 @@ class FileStore final : public Store {
     }
   }
 
-  void set(const std::string& key, const std::string& value) override {
+  void set(const std::string& key, const std::string& value, Deadline) override {
     const fs::path aside = directory_ / fmt::format(".{}.{}", key, getpid());
     std::ofstream file(aside, std::ios::binary);
     file << value;

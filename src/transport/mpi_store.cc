@@ -33,7 +33,7 @@ class MpiStore final : public Store, private Inbox {
     wait_until(deadline_, [&] { return unsent_ == 0; });
   }
 
-  void set(const std::string& key, const std::string& value) override {
+  void set(const std::string& key, const std::string& value, Deadline) override {
     values_[key] = value;
     const std::string& text = messages_.emplace_back(key + '\0' + value);
     for (const std::uint32_t peer : peers_) {

@@ -20,8 +20,8 @@ Deadline in_a_minute() { return Clock::now() + std::chrono::minutes(1); }
 class Section final : public Store {
  public:
   Section(Store& whole, std::string name) : whole_(whole), name_(std::move(name)) {}
-  void set(const std::string& key, const std::string& value) override {
-    whole_.set(name_ + key, value);
+  void set(const std::string& key, const std::string& value, Deadline deadline) override {
+    whole_.set(name_ + key, value, deadline);
   }
   std::string get(const std::string& key, Deadline deadline) override {
     return whole_.get(name_ + key, deadline);
@@ -70,7 +70,7 @@ class ProcessRank {
       try {
         meet_at(store, "done");
         if (rank_ == 0) meet_at(store, "seen");  // it may be the store: it leaves last
-        if (rank_ != 0) store.set(fmt::format("seen{}", rank_), "");
+        if (rank_ != 0) store.set(fmt::format("seen{}", rank_), "", in_a_minute());
       } catch (const Error& error) {
         ADD_FAILURE() << error.what();
       }
@@ -82,7 +82,7 @@ class ProcessRank {
   }
 
   void meet_at(Store& store, const std::string& point) {
-    store.set(point + std::to_string(rank_), "");
+    store.set(point + std::to_string(rank_), "", in_a_minute());
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
       store.get(point + std::to_string(rank), in_a_minute());
     }

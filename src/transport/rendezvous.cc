@@ -49,7 +49,7 @@ Job deal_job(Store& store, const RendezvousOptions& options) {
     } else {
       job.set_key(options.secret);
     }
-    store.set("job", text);
+    store.set("job", text, options.deadline);
     return job;
   }
   Job job = Job::random();  // a key that nobody has, should none be dealt: terms will differ
@@ -90,7 +90,7 @@ std::vector<Card> exchange_cards(Store& store, const RendezvousOptions& options,
                                  const Card& own) {
   // The job's id in the key keeps cards of an earlier job in the same store apart.
   const auto key = [&](std::uint32_t rank) { return fmt::format("{}-{}", job.id_text(), rank); };
-  store.set(key(options.me), own.text());
+  store.set(key(options.me), own.text(), options.deadline);
   std::vector<Card> cards;
   for (std::uint32_t rank = 0; rank < options.count; ++rank) {
     cards.push_back(rank == options.me ? own : Card::read(store.get(key(rank), options.deadline)));

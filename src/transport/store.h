@@ -12,8 +12,9 @@ namespace gradwire {
 class Store {
  public:
   virtual ~Store() = default;
-  virtual void set(const std::string& key, const std::string& value) = 0;
-  /// Waits until somebody has set it. Throws `Error(timeout)`.
+  /// Both throw `Error(timeout)` when the store does not answer in time; `get` waits until somebody
+  /// has set the key.
+  virtual void set(const std::string& key, const std::string& value, Deadline deadline) = 0;
   virtual std::string get(const std::string& key, Deadline deadline) = 0;
 };
 

@@ -1,10 +1,12 @@
 #include "transport/store.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "gradwire/error.h"
@@ -47,8 +49,8 @@ TEST_P(StoreTest, what_one_rank_sets_all_get) {
   const auto zero = open_store(text_, 0, in(5000));
   const auto one = open_store(text_, 1, in(5000));
   const std::string binary("\0\n\xff text", 8);
-  zero->set("a", binary);
-  one->set("b", "");
+  zero->set("a", binary, in(5000));
+  one->set("b", "", in(5000));
   EXPECT_EQ(one->get("a", in(5000)), binary);
   EXPECT_EQ(zero->get("b", in(5000)), "");
   EXPECT_EQ(zero->get("a", in(5000)), binary);
@@ -59,7 +61,7 @@ TEST_P(StoreTest, a_get_waits_for_its_key) {
   std::thread late([&] {
     const auto one = open_store(text_, 1, in(5000));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    one->set("late", std::string(60'000, 'x'));
+    one->set("late", std::string(60'000, 'x'), in(5000));
   });
   EXPECT_EQ(zero->get("late", in(10'000)).size(), 60'000u);
   late.join();
@@ -97,6 +99,66 @@ TEST(TcpStore, nobody_serves_is_a_timeout_that_names_the_store) {
   }
 }
 
+/// Somebody who listens on this host and never takes a call.
+class Silent {
+ public:
+  /// `backlog` calls are taken by the system; the next ones get no answer at all.
+  explicit Silent(int backlog) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address_);
+    bind(listener_.get(), reinterpret_cast<sockaddr*>(&address_), length);
+    listen(listener_.get(), backlog);
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address_), &length);
+  }
+
+  std::string store() const { return fmt::format("tcp:127.0.0.1:{}", ntohs(address_.sin_port)); }
+
+  /// Fills the backlog.
+  void be_called(int times) {
+    for (int i = 0; i < times; ++i) {
+      callers_.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      connect(callers_.back().get(), reinterpret_cast<sockaddr*>(&address_), sizeof(address_));
+    }
+  }
+
+ private:
+  FileDescriptor listener_;
+  sockaddr_in address_{};
+  std::vector<FileDescriptor> callers_;
+};
+
+/// The code that `body` fails with, if it does so within `limit`.
+std::optional<ErrorCode> failure_within(std::chrono::milliseconds limit,
+                                        const std::function<void()>& body) {
+  const Deadline until = Clock::now() + limit;
+  try {
+    body();
+  } catch (const Error& error) {
+    if (Clock::now() < until) return error.code();
+  }
+  return std::nullopt;
+}
+
+TEST(TcpStore, a_host_that_does_not_answer_calls_is_a_timeout) {
+  Silent silent(0);
+  silent.be_called(8);
+  const auto call = [&] { open_store(silent.store(), 1, in(200)); };
+  EXPECT_EQ(failure_within(std::chrono::milliseconds(1200), call), ErrorCode::timeout);
+}
+
+TEST(TcpStore, a_store_that_does_not_answer_requests_is_a_timeout) {
+  Silent silent(8);
+  const auto store = open_store(silent.store(), 1, in(5000));
+  const std::chrono::milliseconds limit(1200);
+  const auto small = [&] { store->set("a", "1", in(200)); };
+  EXPECT_EQ(failure_within(limit, small), ErrorCode::timeout);
+  const auto large = [&] { store->set("a", std::string(32 << 20, 'x'), in(200)); };
+  EXPECT_EQ(failure_within(limit, large), ErrorCode::timeout);
+  const auto get = [&] { store->get("a", in(200)); };
+  EXPECT_EQ(failure_within(limit, get), ErrorCode::timeout);
+}
+
 TEST(TcpStore, garbage_and_strangers_change_nothing) {
   const std::string port = free_port();
   const auto zero = open_store("tcp:localhost:" + port, 0, in(5000));
@@ -112,11 +174,13 @@ TEST(TcpStore, garbage_and_strangers_change_nothing) {
     const std::string garbage(i % 2 == 0 ? 500'000 : 10, static_cast<char>('a' + i));
     send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
-  zero->set("a", "1");
+  zero->set("a", "1", in(5000));
   EXPECT_EQ(zero->get("a", in(5000)), "1");
 }
 
-FileDescriptor knock(const std::string& port) { return connect_tcp_host("127.0.0.1", port); }
+FileDescriptor knock(const std::string& port) {
+  return connect_tcp_host("127.0.0.1", port, in(20'000));
+}
 
 TEST(TcpStore, hundreds_of_silent_strangers_keep_no_rank_out) {
   const std::string port = free_port();
@@ -125,7 +189,7 @@ TEST(TcpStore, hundreds_of_silent_strangers_keep_no_rank_out) {
   for (int i = 0; i < 400; ++i) strangers.push_back(knock(port));
   ASSERT_TRUE(strangers.back());
   const auto one = open_store("tcp:localhost:" + port, 1, in(15'000), "secret");
-  one->set("a", "1");
+  one->set("a", "1", in(5000));
   EXPECT_EQ(zero->get("a", in(5000)), "1");
 }
 
@@ -139,14 +203,14 @@ TEST(TcpStore, megabytes_of_garbage_are_cut_off) {
     sent = send(stranger.get(), garbage.data() + at, garbage.size() - at, MSG_NOSIGNAL);
   }
   EXPECT_LT(sent, 0);
-  zero->set("a", "1");
+  zero->set("a", "1", in(5000));
   EXPECT_EQ(zero->get("a", in(5000)), "1");
 }
 
 TEST(TcpStore, without_the_secret_nothing_can_be_read_or_written) {
   const std::string port = free_port();
   const auto zero = open_store("tcp:localhost:" + port, 0, in(5000), "secret");
-  zero->set("a", "1");
+  zero->set("a", "1", in(5000));
   const FileDescriptor stranger = knock(port);
   const std::string request = "get a\n" + std::string(100, 'x');
   send(stranger.get(), request.data(), request.size(), MSG_NOSIGNAL);
@@ -184,15 +248,15 @@ TEST(TcpStore, holds_so_much_and_no_more) {
   int kept = 0;
   try {
     for (; kept < 2000; ++kept) {
-      glutton->set("same", value);  // replaces, so it does not count twice
-      glutton->set(std::to_string(kept), value);
+      glutton->set("same", value, in(5000));  // replaces, so it does not count twice
+      glutton->set(std::to_string(kept), value, in(5000));
     }
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::peer_failed);
   }
   EXPECT_GT(kept, 1000);
   EXPECT_LT(kept, 1024);
-  zero->set("a", "");
+  zero->set("a", "", in(5000));
   EXPECT_EQ(zero->get("7", in(5000)), value);
 }
 

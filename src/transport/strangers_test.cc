@@ -71,7 +71,9 @@ class BesiegedTcp final : public Besieged {
                         .tls = tls_},
                        std::move(listeners_[me]));
   }
-  FileDescriptor try_knock() const override { return connect_tcp_address(addresses_[0][0]); }
+  FileDescriptor try_knock() const override {
+    return connect_tcp_address(addresses_[0][0], in_seconds(20));
+  }
 
  private:
   Tls tls_;
@@ -327,7 +329,7 @@ class Wiretap {
       }
       if (polled[0].revents != 0) {
         wires.push_back({FileDescriptor(accept(listener_.socket.get(), nullptr, nullptr)),
-                         connect_tcp_address(target_)});
+                         connect_tcp_address(target_, in_seconds(20))});
       }
     }
   }
@@ -396,7 +398,7 @@ TEST_P(Replay, a_recorded_caller_is_not_taken) {
   const std::vector<std::string> addresses = listener.addresses;
   auto zero = connect(0, std::move(listener), {});
   {
-    const FileDescriptor replayer = connect_tcp_address(addresses[0]);
+    const FileDescriptor replayer = connect_tcp_address(addresses[0], in_seconds(20));
     send(replayer.get(), said[0].data(), sizeof(Hello), MSG_NOSIGNAL);
     Answer answer;  // which shows that the hello was good enough, as it must be
     ASSERT_EQ(recv(replayer.get(), &answer, sizeof(answer), MSG_WAITALL),

@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -23,6 +24,8 @@
 
 namespace gradwire {
 namespace {
+
+constexpr auto kPatience = std::chrono::seconds(2);  // for an address that does not answer
 
 using Streams = std::vector<std::unique_ptr<Stream>>;
 
@@ -235,14 +238,15 @@ std::vector<std::string> own_addresses(const std::string& interface, std::uint16
   return found;
 }
 
-FileDescriptor connect_to(const addrinfo& address) {
+/// A connection, or none.
+FileDescriptor connect_to(const addrinfo& address, Deadline deadline) {
   FileDescriptor caller(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int result = connect(caller.get(), address.ai_addr, address.ai_addrlen);
   if (result != 0 && errno != EINPROGRESS) return {};
   pollfd polled{caller.get(), POLLOUT, 0};
   int error = 0;
   socklen_t length = sizeof(error);
-  if (poll(&polled, 1, 2000) <= 0 ||
+  if (poll(&polled, 1, milliseconds_until(deadline)) <= 0 ||
       getsockopt(caller.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
     return {};
   }
@@ -250,15 +254,16 @@ FileDescriptor connect_to(const addrinfo& address) {
   return caller;
 }
 
-FileDescriptor connect_resolved(const std::string& host, const std::string& port, int flags) {
+FileDescriptor connect_resolved(const std::string& host, const std::string& port, int flags,
+                                Deadline deadline) {
   addrinfo hints{};
-  hints.ai_flags = flags;
+  hints.ai_flags = flags | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* resolved = nullptr;
   if (getaddrinfo(host.c_str(), port.c_str(), &hints, &resolved) != 0) return {};
   FileDescriptor connected;
   for (const addrinfo* each = resolved; each != nullptr && !connected; each = each->ai_next) {
-    connected = connect_to(*each);
+    connected = connect_to(*each, std::min(deadline, Clock::now() + kPatience));
   }
   freeaddrinfo(resolved);
   return connected;
@@ -266,15 +271,16 @@ FileDescriptor connect_resolved(const std::string& host, const std::string& port
 
 }  // namespace
 
-FileDescriptor connect_tcp_address(const std::string& address) {
+FileDescriptor connect_tcp_address(const std::string& address, Deadline deadline) {
   const std::size_t space = address.find(' ');
   if (space == std::string::npos) return {};
-  return connect_resolved(address.substr(0, space), address.substr(space + 1),
-                          AI_NUMERICHOST | AI_NUMERICSERV);
+  return connect_resolved(address.substr(0, space), address.substr(space + 1), AI_NUMERICHOST,
+                          deadline);
 }
 
-FileDescriptor connect_tcp_host(const std::string& host, const std::string& port) {
-  return connect_resolved(host, port, AI_NUMERICSERV);
+FileDescriptor connect_tcp_host(const std::string& host, const std::string& port,
+                                Deadline deadline) {
+  return connect_resolved(host, port, 0, deadline);
 }
 
 TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
@@ -303,7 +309,8 @@ std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener li
     const std::vector<std::string>& addresses = options.addresses[rank];
     const std::size_t first = calls[rank]++;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
-      FileDescriptor socket = connect_tcp_address(addresses[(first + i) % addresses.size()]);
+      FileDescriptor socket =
+          connect_tcp_address(addresses[(first + i) % addresses.size()], options.deadline);
       if (socket) return socket;
     }
     return FileDescriptor();

@@ -22,10 +22,12 @@ struct TcpListener {
 /// Throws `Error(unavailable)` that lists the interfaces when there is no such one.
 TcpListener listen_tcp(const std::string& interface, std::uint16_t port);
 
-/// A connection to one of a listener's addresses, or none.
-FileDescriptor connect_tcp_address(const std::string& address);
-/// A connection to a host by name or address, or none.
-FileDescriptor connect_tcp_host(const std::string& host, const std::string& port);
+/// A connection to one of a listener's addresses, or none. One that stays silent gets two seconds,
+/// so that the next has its turn, and never more than the deadline leaves.
+FileDescriptor connect_tcp_address(const std::string& address, Deadline deadline);
+/// The same to a host by its name.
+FileDescriptor connect_tcp_host(const std::string& host, const std::string& port,
+                                Deadline deadline);
 
 struct TcpOptions {
   Job job;

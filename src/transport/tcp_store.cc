@@ -176,7 +176,7 @@ class TcpStore final : public Store {
     const Side side = side_of(secret);
     while (true) {
       if (Clock::now() >= deadline) throw late("does not answer");
-      socket_ = connect_tcp_host(serves ? "localhost" : host, port);
+      socket_ = connect_tcp_host(serves ? "localhost" : host, port, deadline);
       const Introduced result =
           socket_ ? introduce(side, 0, socket_.get(), deadline) : Introduced{};
       if (result.taken) return;
@@ -185,9 +185,8 @@ class TcpStore final : public Store {
     }
   }
 
-  void set(const std::string& key, const std::string& value) override {
-    ask(fmt::format("set {} {}\n{}", key, value.size(), value),
-        Clock::now() + std::chrono::seconds(30));
+  void set(const std::string& key, const std::string& value, Deadline deadline) override {
+    ask(fmt::format("set {} {}\n{}", key, value.size(), value), deadline);
   }
   std::string get(const std::string& key, Deadline deadline) override {
     return ask(fmt::format("get {}\n", key), deadline);
@@ -218,11 +217,24 @@ class TcpStore final : public Store {
     return {ErrorCode::peer_failed, "rank 0, which serves the store, is gone"};
   }
 
-  std::string ask(const std::string& request, Deadline deadline) {
-    if (send(socket_.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
-        static_cast<ssize_t>(request.size())) {
-      throw gone();
+  void wait_for(short events, Deadline deadline) const {
+    pollfd polled{socket_.get(), events, 0};
+    if (poll(&polled, 1, milliseconds_until(deadline)) > 0) return;
+    if (Clock::now() >= deadline) throw not_all_came();
+  }
+
+  void say(std::string_view request, Deadline deadline) const {
+    while (!request.empty()) {
+      wait_for(POLLOUT, deadline);
+      const ssize_t n =
+          send(socket_.get(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno != EAGAIN && errno != EINTR) throw gone();
+      if (n > 0) request.remove_prefix(static_cast<std::size_t>(n));
     }
+  }
+
+  std::string ask(const std::string& request, Deadline deadline) {
+    say(request, deadline);
     std::string answer;
     while (answer.size() <= kMaxValue + 32) {
       const std::size_t end = answer.find('\n');
@@ -230,15 +242,11 @@ class TcpStore final : public Store {
         const std::size_t length = std::strtoull(answer.c_str(), nullptr, 10);
         if (answer.size() == end + 1 + length) return answer.substr(end + 1);
       }
-      pollfd polled{socket_.get(), POLLIN, 0};
-      if (poll(&polled, 1, 50) <= 0) {
-        if (Clock::now() >= deadline) throw not_all_came();
-        continue;
-      }
+      wait_for(POLLIN, deadline);
       char bytes[4096];
-      const ssize_t n = recv(socket_.get(), bytes, sizeof(bytes), 0);
-      if (n <= 0) throw gone();
-      answer.append(bytes, static_cast<std::size_t>(n));
+      const ssize_t n = recv(socket_.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+      if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) throw gone();
+      if (n > 0) answer.append(bytes, static_cast<std::size_t>(n));
     }
     throw Error(ErrorCode::io, fmt::format("what answers at {} is no store of gradwire", where_));
   }

@@ -21,10 +21,10 @@ std::string join_lines(const std::vector<std::string>& lines) {
   return text;
 }
 
-FileDescriptor call(const std::string& addresses) {
+FileDescriptor call(const std::string& addresses, Deadline deadline) {
   std::istringstream lines(addresses);
   for (std::string line; std::getline(lines, line);) {
-    if (FileDescriptor socket = connect_tcp_address(line)) return socket;
+    if (FileDescriptor socket = connect_tcp_address(line, deadline)) return socket;
   }
   throw Error(ErrorCode::unavailable, "the next rank cannot be reached to measure the link");
 }
@@ -62,8 +62,9 @@ double measure_link_speed(Store& store, std::uint32_t rank, std::uint32_t size,
                           std::chrono::milliseconds duration) {
   const Deadline deadline = Clock::now() + std::chrono::seconds(60);
   const TcpListener listener = listen_tcp("", 0);
-  store.set(fmt::format("link-{}", rank), join_lines(listener.addresses));
-  const FileDescriptor out = call(store.get(fmt::format("link-{}", (rank + 1) % size), deadline));
+  store.set(fmt::format("link-{}", rank), join_lines(listener.addresses), deadline);
+  const FileDescriptor out =
+      call(store.get(fmt::format("link-{}", (rank + 1) % size), deadline), deadline);
   const FileDescriptor in(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   std::thread sender([&] {
     stream(out.get(), duration);
