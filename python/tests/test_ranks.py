@@ -176,5 +176,7 @@ def test_wrong_arguments_raise_with_a_sentence(tmp_path):
     alone = gradwire.connect(0, 1)
     with pytest.raises(ValueError, match="give as many of each"):
         alone.all_reduce([np.ones(1, np.float32)] * 2, codec=["none"])
-    with pytest.raises(gradwire.Error, match="nobody wrote"):
+    with pytest.raises(gradwire.Error, match="rank 0 did not come: nobody wrote"):
         gradwire.connect(1, 2, f"file:{tmp_path}/nobody", timeout=0.2)
+    with pytest.raises(gradwire.Error, match="rank 1 did not come: nobody wrote"):
+        gradwire.connect(0, 2, f"file:{tmp_path}/alone", timeout=0.2)

@@ -38,6 +38,17 @@ struct Card {
   }
 };
 
+/// What a rank writes to the store; if it does not, the error names it.
+std::string written_by(std::uint32_t rank, Store& store, const std::string& key,
+                       Deadline deadline) {
+  try {
+    return store.get(key, deadline);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::timeout) throw;
+    throw Error(error.code(), fmt::format("rank {} did not come: {}", rank, error.what()));
+  }
+}
+
 /// Rank 0 draws the job; the others read it. With a secret the key is made of it and stays out of
 /// the store.
 Job deal_job(Store& store, const RendezvousOptions& options) {
@@ -53,7 +64,7 @@ Job deal_job(Store& store, const RendezvousOptions& options) {
     return job;
   }
   Job job = Job::random();  // a key that nobody has, should none be dealt: terms will differ
-  const std::string text = store.get("job", options.deadline);
+  const std::string text = written_by(0, store, "job", options.deadline);
   const bool with_key = text.size() == job.id.size() + job.key.size();
   if (!with_key && text.size() != job.id.size()) {
     throw Error(ErrorCode::io, "the store holds something else than this job: use a new one");
@@ -93,7 +104,9 @@ std::vector<Card> exchange_cards(Store& store, const RendezvousOptions& options,
   store.set(key(options.me), own.text(), options.deadline);
   std::vector<Card> cards;
   for (std::uint32_t rank = 0; rank < options.count; ++rank) {
-    cards.push_back(rank == options.me ? own : Card::read(store.get(key(rank), options.deadline)));
+    cards.push_back(rank == options.me
+                        ? own
+                        : Card::read(written_by(rank, store, key(rank), options.deadline)));
   }
   return cards;
 }

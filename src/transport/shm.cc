@@ -96,7 +96,12 @@ FileDescriptor call(const Job& job, std::uint32_t rank) {
 
 constexpr std::size_t kHandedOver = 2;  // memory and event
 
-void hand_over(int socket, int memory, int event) {
+Error ended(std::uint32_t peer) {
+  return {ErrorCode::peer_failed,
+          fmt::format("rank {} ended while shared memory was set up", peer)};
+}
+
+void hand_over(int socket, std::uint32_t peer, int memory, int event) {
   const int files[kHandedOver] = {memory, event};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))] = {};
   char byte = 0;
@@ -111,7 +116,7 @@ void hand_over(int socket, int memory, int event) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(files));
   std::memcpy(CMSG_DATA(header), files, sizeof(files));
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) fail("sendmsg");
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) throw ended(peer);
 }
 
 struct Received {
@@ -131,14 +136,15 @@ Received take_over(int socket, std::uint32_t peer, Deadline deadline) {
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) break;
+    if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) throw ended(peer);
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
-    if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof(files))) break;
+    if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof(files))) throw ended(peer);
     std::memcpy(files, CMSG_DATA(header), sizeof(files));
     return {FileDescriptor(files[0]), FileDescriptor(files[1])};
   }
-  throw Error(ErrorCode::peer_failed,
-              fmt::format("rank {} ended while shared memory was set up", peer));
+  throw Error(
+      ErrorCode::timeout,
+      fmt::format("rank {} did not share its memory before the deadline: is it stopped?", peer));
 }
 
 std::string first_line(const char* path) {
@@ -168,7 +174,9 @@ std::unique_ptr<Transport> connect_shm(const ShmOptions& options) {
                                .listener = listener.get(),
                                .call = [&](std::uint32_t rank) { return call(options.job, rank); },
                                .deadline = options.deadline});
-  for (const Met& each : met) hand_over(each.socket.get(), own->file(), wake->get());
+  for (std::size_t i = 0; i < met.size(); ++i) {
+    hand_over(met[i].socket.get(), options.peers[i], own->file(), wake->get());
+  }
   std::vector<MemoryPeer> peers(options.count);
   for (std::size_t i = 0; i < met.size(); ++i) {
     Received received = take_over(met[i].socket.get(), options.peers[i], options.deadline);
