@@ -165,10 +165,10 @@ class TcpTransport final : public Transport {
       connections_[place].reset();
       return did;
     }
+    inbox.failed(failure);  // who aborts now tells this peer, too, if it still listens
     if (connections_[failure.peer]) connections_[failure.peer]->drop_outgoing(inbox);
     connections_[failure.peer].reset();
     connections_[talk_with(failure.peer)].reset();
-    inbox.failed(failure);
     return true;
   }
 

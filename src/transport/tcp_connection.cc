@@ -42,7 +42,7 @@ void TcpConnection::enqueue(WireHeader::Kind kind, Tag tag, std::span<const std:
 
 bool TcpConnection::write(Inbox& inbox) noexcept {
   bool did = false;
-  while (!outgoing_.empty() && !failed_) {
+  while (!outgoing_.empty()) {
     Outgoing& out = outgoing_.front();
     const bool in_header = out.done < sizeof(WireHeader);
     const auto rest = in_header ? std::as_bytes(std::span(&out.header, 1)).subspan(out.done)
