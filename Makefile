@@ -10,6 +10,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 SECONDS ?= 60
+FAULTS  ?= 300
 JOBS    ?= $(shell nproc)
 
 setup     := tools/setup/install_dependencies.sh
@@ -56,6 +57,10 @@ fuzz: build/fuzz/build.ninja ## Attack every decoder for SECONDS=60 each under s
 	  $$target -max_total_time=$(SECONDS) -timeout=10 -malloc_limit_mb=64 -verbosity=0 -print_final_stats=1 \
 	    -artifact_prefix=build/fuzz/findings/$$name- $$found fuzz/corpus/$$name; \
 	done
+
+.PHONY: soak
+soak: build ## Let FAULTS=300 faults strike ranks while they compute (as root)
+	$(python) tests/soak/soak.py --faults $(FAULTS)
 
 .PHONY: lint
 lint: build/dev/build.ninja $(stamps)/apt-lint ## Check format, common mistakes and layers
