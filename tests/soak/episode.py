@@ -64,20 +64,32 @@ class Episode:
         return [rank for rank in range(self.size) if rank not in self.cut_off]
 
     def for_workers(self, store: str, store_again: str) -> dict:
+        """What the ranks have to do: compute until the fault ends it (or, if it may not, for a
+        while), and then once more without those who are cut off."""
         short = self.connecting and self.fault != "strangers"
-        return {
-            "name": self.name,
-            "size": self.size,
+        first = {
+            "name": f"{self.name}/first",
+            "ranks": list(range(self.size)),
             "store": store,
-            "store_again": store_again,
-            "secret": self.secret,
-            "transport": {"shm": "shm", "tcp": "tcp"}.get(self.place, "auto"),
             "connect_timeout": CONNECT_SECONDS if short else 30.0,
             "timeout": SECONDS,
             "calls": None if self.must_fail else 40,
-            "at_once": self.at_once,
             "hierarchical": True,
-            "survivors": self.survivors,
+        }
+        again = {
+            "name": f"{self.name}/again",
+            "ranks": self.survivors,
+            "store": store_again,
+            "connect_timeout": 30.0,
+            "timeout": 30.0,
+            "calls": 6,
+            "hierarchical": False,  # hosts may have different numbers of ranks now
+        }
+        return {
+            "runs": [first, again],
+            "secret": self.secret,
+            "transport": {"shm": "shm", "tcp": "tcp"}.get(self.place, "auto"),
+            "at_once": self.at_once,
         }
 
     def describe(self) -> str:

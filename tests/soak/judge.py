@@ -117,8 +117,8 @@ def _judge_error(verdict: Verdict, rank: int, error: dict, course: Course, objec
 
 
 def _compare_results(verdict: Verdict, ranks: list[RankReports]):
-    known: dict[tuple[int, int], str] = {}
+    known: dict[tuple[str, int], str] = {}
     for rank, reports in enumerate(ranks):
         for done in reports.all("done"):
-            if known.setdefault((done["size"], done["number"]), done["hash"]) != done["hash"]:
+            if known.setdefault((done["run"], done["number"]), done["hash"]) != done["hash"]:
                 verdict.wrong.append(f"rank {rank} has another result in call {done['number']}")

@@ -174,8 +174,9 @@ def play(episode: Episode, ranks: Ranks, hosts: list[Host], wire: Wire) -> Cours
             strike(episode, ranks.processes, hosts, wire)
         ranks.connect(episode.staggered)
         if not episode.connecting:
-            done = ranks.reports[episode.victim]
-            ranks.listen(60, lambda: len(done.all("done")) >= episode.moment or done.ended)
+            victim = ranks.reports[episode.victim]
+            ranks.listen(60, lambda: all(r.all("connected") for r in ranks.reports))
+            ranks.listen(60, lambda: len(victim.all("done")) >= episode.moment or victim.ended)
         ranks.listen(episode.delay)
         course.struck = time.monotonic()
         if not at_once:

@@ -87,7 +87,7 @@ def error(text="rank 1 failed", over=-1.0) -> dict:
 
 
 def done(digest: str) -> dict:
-    return {"event": "done", "size": 2, "number": 7, "hash": digest}
+    return {"event": "done", "run": "first", "number": 7, "hash": digest}
 
 
 @pytest.mark.parametrize(

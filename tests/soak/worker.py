@@ -7,6 +7,7 @@ Reports are lines of JSON on stdout. It waits for a line on stdin before it conn
 
 import ctypes
 import faulthandler
+import itertools
 import json
 import os
 import re
@@ -51,38 +52,22 @@ class Rank:
         self.episode, self.rank = episode, rank
 
     def run(self):
-        """As the episode says; afterwards, if it failed, once more without those who are gone."""
-        episode = self.episode
-        failed = self._run(
-            self.rank, episode["size"], episode["store"], episode["connect_timeout"],
-            episode["timeout"], episode["calls"], episode["hierarchical"],
-        )  # fmt: skip
-        survivors = episode["survivors"]
-        if failed and self.rank in survivors:
-            me = survivors.index(self.rank)
-            store = episode["store_again"]
-            if self._run(me, len(survivors), store, 30, 30, 6, hierarchical=False):
-                report("not again")
+        first, again = self.episode["runs"]
+        if self._fails(first) and self.rank in again["ranks"] and self._fails(again):
+            report("not again")
 
-    def _run(self, rank, size, store, connect_timeout, timeout, calls, hierarchical) -> bool:
-        """Whether it failed."""
-        episode = self.episode
+    def _fails(self, run: dict) -> bool:
+        rank, size = run["ranks"].index(self.rank), len(run["ranks"])
+        timeout = run["connect_timeout"]
+        options = {"secret": self.episode["secret"], "transport": self.episode["transport"]}
         begun = time.monotonic()
         try:
-            ranks = gradwire.connect(
-                rank,
-                size,
-                store,
-                secret=episode["secret"],
-                transport=episode["transport"],
-                timeout=connect_timeout,
-            )
+            ranks = gradwire.connect(rank, size, run["store"], timeout=timeout, **options)
         except gradwire.Error as error:
-            report_error("connect", error, begun, connect_timeout)
+            report_error("connect", error, begun, timeout)
             return True
         report("connected")
-        stream = Stream(f"{episode['name']}/{size}", rank, size, hierarchical)
-        failed = self._call(ranks, stream, timeout, calls)
+        failed = self._compute(ranks, run)
         closing = time.monotonic()
         del ranks
         seconds = time.monotonic() - closing
@@ -90,30 +75,32 @@ class Rank:
             report("slow to close", seconds=seconds)
         return failed
 
-    def _call(self, ranks, stream, timeout: float, calls: int | None) -> bool:
-        """So many calls, or until one fails, some at once."""
+    def _compute(self, ranks, run: dict) -> bool:
+        """So many calls, or until one fails, some at once. Whether one failed."""
+        stream = Stream(run["name"], ranks.rank, ranks.size, run["hierarchical"])
+        numbers = itertools.count() if run["calls"] is None else iter(range(run["calls"]))
         under_way = deque()
-        number = 0
-        while calls is None or number < calls or under_way:
-            if (calls is None or number < calls) and len(under_way) < self.episode["at_once"]:
+        while True:
+            for number in itertools.islice(numbers, self.episode["at_once"] - len(under_way)):
                 call = stream.call(number)
                 arrays = stream.inputs(call)
                 begun = time.monotonic()
-                under_way.append((call, arrays, begun, stream.begin(ranks, call, arrays, timeout)))
-                number += 1
-                continue
+                work = stream.begin(ranks, call, arrays, run["timeout"])
+                under_way.append((call, arrays, begun, work))
+            if not under_way:
+                return False
             call, arrays, begun, work = under_way.popleft()
             try:
                 work.wait()
             except gradwire.Error as error:
-                report_error(call.kind, error, begun, timeout)
-                self._fail_others(ranks, under_way, timeout)
+                report_error(call.kind, error, begun, run["timeout"])
+                self._fail_others(ranks, under_way, run["timeout"])
                 return True
             mistake = stream.mistake(call, arrays)
             if mistake:
                 report("wrong", text=mistake)
-            report("done", size=stream.size, number=call.number, hash=stream.digest(call, arrays))
-        return False
+            digest = stream.digest(call, arrays)
+            report("done", run=run["name"], number=call.number, hash=digest)
 
     def _fail_others(self, ranks, under_way, timeout: float):
         """After the first error, all that is under way and all that comes later fails at once."""
