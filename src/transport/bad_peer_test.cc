@@ -3,10 +3,13 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/checksum.h"
 #include "gradwire/error.h"
 #include "transport/handshake.h"
 #include "transport/shm.h"
@@ -49,37 +52,60 @@ class GivesUp final : public Inbox {
   Transport& transport_;
 };
 
-TEST(BadPeer, garbage_over_tcp_is_answered_with_an_abort) {
-  const Job job = Job::random();
-  TcpListener listener = listen_tcp("lo", 0);
-  const std::string address = listener.addresses[0];
-  FileDescriptor liar;
-  std::thread joining([&] {
-    liar = join(job, Purpose::tcp,
-                [&](std::uint32_t) { return connect_tcp_address(address, soon()); });
-  });
-  const auto transport = connect_tcp({.job = job,
-                                      .me = 0,
-                                      .count = 2,
-                                      .peers = {1},
-                                      .addresses = {{}, {}},
-                                      .max_message_bytes = 1000,
-                                      .deadline = soon()},
-                                     std::move(listener));
-  joining.join();
-  const std::byte garbage[1000] = {};
-  ASSERT_EQ(send(liar.get(), garbage, sizeof(garbage), 0), static_cast<ssize_t>(sizeof(garbage)));
-  GivesUp inbox(*transport);
-  ASSERT_TRUE(progress_until(*transport, inbox, [&] { return inbox.fault.has_value(); }));
+/// Rank 0's transport, and the socket at which rank 1 can say what it likes.
+class BadPeer : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Job job = Job::random();
+    TcpListener listener = listen_tcp("lo", 0);
+    const std::string address = listener.addresses[0];
+    std::thread joining([&] {
+      liar_ = join(job, Purpose::tcp,
+                   [&](std::uint32_t) { return connect_tcp_address(address, soon()); });
+    });
+    transport_ = connect_tcp({.job = job,
+                              .me = 0,
+                              .count = 2,
+                              .peers = {1},
+                              .addresses = {{}, {}},
+                              .max_message_bytes = 1000,
+                              .deadline = soon()},
+                             std::move(listener));
+    joining.join();
+  }
+
+  void say(std::span<const std::byte> bytes) const {
+    ASSERT_EQ(send(liar_.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+  }
+
+  std::unique_ptr<Transport> transport_;
+  FileDescriptor liar_;
+};
+
+TEST_F(BadPeer, garbage_over_tcp_is_answered_with_an_abort) {
+  say(std::array<std::byte, 1000>{});
+  GivesUp inbox(*transport_);
+  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return inbox.fault.has_value(); }));
   EXPECT_EQ(inbox.fault, Fault::garbage);
   std::byte answer[sizeof(WireHeader)];
-  ASSERT_EQ(recv(liar.get(), answer, sizeof(answer), MSG_DONTWAIT),
-            static_cast<ssize_t>(sizeof(answer)));
+  ASSERT_EQ(recv(liar_.get(), answer, sizeof(answer), MSG_DONTWAIT), std::ssize(answer));
   EXPECT_EQ(load<WireHeader>(answer).kind, WireHeader::abort);
   EXPECT_EQ(load<WireHeader>(answer).tag, 1u);
 }
 
-TEST(BadPeer, one_that_leaves_before_it_shares_memory_is_named) {
+TEST_F(BadPeer, a_reason_with_damaged_letters_stays_readable) {
+  const std::string reason = "rank\xff 1 \n failed";
+  WireHeader header{WireHeader::abort, 0, 1, reason.size()};
+  header.check = static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(&header, 1))));
+  say(std::as_bytes(std::span(&header, 1)));
+  say(std::as_bytes(std::span(reason)));
+  Recorder inbox;
+  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return !inbox.failures.empty(); }));
+  EXPECT_EQ(inbox.failures[0].fault, Fault::refused);
+  EXPECT_EQ(inbox.failures[0].reason, "rank? 1 ? failed");
+}
+
+TEST(BadNeighbour, one_that_leaves_before_it_shares_memory_is_named) {
   const Job job = Job::random();
   std::thread leaving([&] {
     join(job, Purpose::shm, [&](std::uint32_t rank) {

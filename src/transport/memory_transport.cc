@@ -216,7 +216,7 @@ bool MemoryTransport::report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox)
   const std::uint32_t aborted = header.aborted.load(std::memory_order_acquire);
   if (aborted != 0) {
     const std::uint32_t culprit = std::min<std::uint32_t>(aborted - 1, peers_.size() - 1);
-    fail(peer, inbox, {Fault::refused, rank, culprit, peer.outbox.abort_reason()});
+    fail(peer, inbox, {Fault::refused, rank, culprit, printable(peer.outbox.abort_reason())});
     return true;
   }
   if (!peer.gone && header.gone.load(std::memory_order_acquire) == 0) return false;

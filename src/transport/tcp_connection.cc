@@ -146,9 +146,9 @@ void TcpConnection::finish_body(Inbox& inbox) noexcept {
     inbox.arrived({peer_, header_.tag, bytes, buffer_});
     return;
   }
-  const std::string reason(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::string reason(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   buffers_.release(buffer_);
-  fail(Fault::refused, static_cast<std::uint32_t>(header_.tag), reason);
+  fail(Fault::refused, static_cast<std::uint32_t>(header_.tag), printable(std::move(reason)));
 }
 
 void TcpConnection::fail(Fault fault, std::uint32_t culprit, std::string reason) noexcept {

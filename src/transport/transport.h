@@ -13,6 +13,7 @@
 // not affected: a rank that is done may leave while others still talk.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,13 @@ struct Failure {
   std::uint32_t culprit = 0;  ///< the rank to blame; the peer itself unless it named another
   std::string reason;
 };
+
+/// A peer's text, with '?' for what a terminal or a string of Python would stumble over.
+inline std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
 
 /// Where a transport reports to, from within `progress`.
 class Inbox {
