@@ -57,7 +57,7 @@ class Strangers:
     def __init__(self, host: Host, seed: str):
         self._rng = random.Random(seed)
         self._stop = os.eventfd(0)
-        self.calls = 0
+        self.visits = 0
         self._thread = threading.Thread(target=lambda: host.inside(self._run))
         self._thread.start()
 
@@ -77,13 +77,13 @@ class Strangers:
         stranger.settimeout(0.2)
         try:
             stranger.connect(address)
-            self.calls += 1
+            self.visits += 1
             stranger.send(garbage(self._rng))
         except OSError:  # turned away
             stranger.close()
             return
         manner = self._rng.randrange(3)
-        if manner == 0 and self.calls < 300:
+        if manner == 0 and self.visits < 300:
             guests.enter_context(stranger)  # stays
             return
         if manner == 1:

@@ -53,6 +53,8 @@ class Course:
     struck: float = 0.0
     resumed: float | None = None
     """When a stopped rank went on."""
+    visits: int = 0
+    """Of strangers."""
     suspects: set[int] = field(default_factory=set)
     """The ranks that may be blamed; empty: anybody."""
 
@@ -67,6 +69,8 @@ def judge(episode: Episode, ranks: list[RankReports], course: Course) -> Verdict
         verdict.other.append(f"ranks {failed} failed, but not ranks {fine}")
     if failed and episode.fault == "strangers":
         verdict.other.append(f"strangers disturbed rank {failed[0]}: {ranks[failed[0]].error}")
+    if episode.fault == "strangers" and course.visits == 0:
+        verdict.other.append("the fault did not strike: strangers found nobody who listens")
     for rank in living:
         _judge_rank(verdict, rank, ranks[rank], course)
     _compare_results(verdict, ranks)

@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import threading
-from dataclasses import dataclass
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWNET = 0x40000000
@@ -108,61 +107,68 @@ class Host:
         os.close(self.namespace)
 
 
-def sum16(data: bytes) -> int:
-    data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+def fold(total: int) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total
 
 
-@dataclass
+def sum16(data: bytes) -> int:
+    data += b"\0" * (len(data) % 2)
+    return fold(sum(struct.unpack(f">{len(data) // 2}H", data)))
+
+
 class Segment:
     """A TCP segment in an IPv4 packet."""
 
-    packet: bytearray
+    def __init__(self, packet: bytes):
+        self.packet = packet
+        self.source, self.destination = packet[12:16], packet[16:20]
+        self.begin = (packet[0] & 15) * 4
+        self.payload = self.begin + (packet[self.begin + 12] >> 4) * 4
+        self.here, self.there, self.sequence, self.acknowledged = struct.unpack_from(
+            ">HHII", packet, self.begin
+        )
 
     @property
-    def source(self) -> bytes:
-        return bytes(self.packet[12:16])
+    def length(self) -> int:
+        return len(self.packet) - self.payload
 
     @property
-    def destination(self) -> bytes:
-        return bytes(self.packet[16:20])
+    def flow(self) -> tuple:
+        return self.source, self.here, self.destination, self.there
 
     @property
-    def begin(self) -> int:
-        return (self.packet[0] & 15) * 4
+    def flow_back(self) -> tuple:
+        return self.destination, self.there, self.source, self.here
 
-    @property
-    def payload(self) -> int:
-        """Where it begins."""
-        return self.begin + (self.packet[self.begin + 12] >> 4) * 4
+    def holds(self, sequence: int) -> bool:
+        """Whether the byte of this number is in it. Numbers wrap."""
+        return (sequence - self.sequence) % 2**32 < self.length
 
-    def flip(self, bit: int):
-        """Flips a bit of the payload and mends the checksum (RFC 1624), as a broken router that
-        computes checksums itself would."""
-        at = self.payload + bit // 8
+    def with_flipped(self, sequence: int, bit: int) -> bytes:
+        """The packet with one bit of this byte flipped and the checksum mended (RFC 1624), as a
+        router that damages packets and computes checksums itself leaves it."""
+        packet = bytearray(self.packet)
+        at = self.payload + (sequence - self.sequence) % 2**32
         word = self.begin + (at - self.begin) // 2 * 2
-        old = sum16(bytes(self.packet[word : word + 2]))
-        self.packet[at] ^= 1 << bit % 8
-        new = sum16(bytes(self.packet[word : word + 2]))
-        (check,) = struct.unpack_from(">H", self.packet, self.begin + 16)
-        total = (~check & 0xFFFF) + (~old & 0xFFFF) + new
-        while total >> 16:
-            total = (total & 0xFFFF) + (total >> 16)
-        struct.pack_into(">H", self.packet, self.begin + 16, ~total & 0xFFFF)
+        old = sum16(bytes(packet[word : word + 2]))
+        packet[at] ^= 1 << bit
+        new = sum16(bytes(packet[word : word + 2]))
+        (check,) = struct.unpack_from(">H", packet, self.begin + 16)
+        mended = ~fold((~check & 0xFFFF) + (~old & 0xFFFF) + new) & 0xFFFF
+        struct.pack_into(">H", packet, self.begin + 16, mended)
+        return bytes(packet)
 
     def resets(self) -> tuple[bytes, bytes]:
         """Packets that end the connection: for the receiver, as if from the sender, and back."""
-        here, there, sequence, acknowledged = struct.unpack_from(">HHII", self.packet, self.begin)
         return (
-            reset(self.source, self.destination, here, there, sequence, acknowledged),
-            reset(self.destination, self.source, there, here, acknowledged, sequence),
+            reset(*self.flow, self.sequence, self.acknowledged),
+            reset(*self.flow_back, self.acknowledged, self.sequence),
         )
 
 
-def reset(source: bytes, destination: bytes, here: int, there: int, sequence: int, ack: int):
+def reset(source: bytes, here: int, destination: bytes, there: int, sequence: int, ack: int):
     tcp = struct.pack(">HHIIBBHHH", here, there, sequence, ack, 5 << 4, RST | ACK, 0, 0, 0)
     pseudo = source + destination + struct.pack(">HH", TCP_PROTOCOL, len(tcp))
     tcp = tcp[:16] + struct.pack(">H", ~sum16(pseudo + tcp) & 0xFFFF) + tcp[18:]
@@ -178,8 +184,11 @@ class Wire:
         self._numbers = {socket.inet_aton(host.address): i for i, host in enumerate(hosts)}
         self._rng = rng
         self._cut: set[int] = set()
+        self._ends: dict[tuple, int] = {}  # of what each flow has carried
         self._harm = None
         self._spared = 0
+        self._flipped: tuple[tuple, int, int] | None = None  # flow, byte, bit
+        self._broken: set[tuple] = set()  # flows
         self.struck: tuple[int, int] | None = None
         """The hosts between which something was damaged."""
         self._stop = os.eventfd(0)
@@ -191,11 +200,13 @@ class Wire:
         self._cut.add(host)
 
     def flip_a_bit(self, spared: int):
-        """Of the next segment that has bytes in it, after so many that are spared."""
-        self._spared, self._harm = spared, self._flip
+        """Of the next segment that carries something new, after so many that are spared; also when
+        it is sent again."""
+        self._spared, self._harm = spared, self._begin_to_flip
 
     def reset_a_connection(self, spared: int):
-        self._spared, self._harm = spared, self._reset
+        """Likewise; what is still sent on that connection is answered with a reset."""
+        self._spared, self._harm = spared, self._begin_to_reset
 
     def close(self):
         os.eventfd_write(self._stop, 1)
@@ -226,19 +237,48 @@ class Wire:
                 self._carry(packet)
 
     def _carry(self, packet: bytes):
-        source, destination = packet[12:16], packet[16:20]
-        if self._numbers.get(source) in self._cut or self._numbers.get(destination) in self._cut:
+        if self._numbers.get(packet[12:16]) in self._cut:
             return
-        if self._harm and packet[9] == TCP_PROTOCOL:
-            segment = Segment(bytearray(packet))
-            if segment.payload < len(packet):
-                if self._spared == 0:
-                    harm, self._harm = self._harm, None
-                    self.struck = self._numbers[source], self._numbers[destination]
-                    harm(segment)
-                    return
-                self._spared -= 1
-        self._deliver(packet)
+        if self._numbers.get(packet[16:20]) in self._cut:
+            return
+        if packet[9] == TCP_PROTOCOL:
+            self._carry_segment(Segment(packet))
+        else:
+            self._deliver(packet)
+
+    def _carry_segment(self, segment: Segment):
+        if self._is_new(segment) and self._harm:
+            if self._spared == 0:
+                self._harm(segment)
+                self._harm = None
+                self.struck = self._numbers[segment.source], self._numbers[segment.destination]
+            self._spared -= 1
+        if segment.flow in self._broken:
+            for packet in segment.resets():
+                self._deliver(packet)
+            return
+        flow, byte, bit = self._flipped or (None, 0, 0)
+        if flow == segment.flow and segment.holds(byte):
+            self._deliver(segment.with_flipped(byte, bit))
+        else:
+            self._deliver(segment.packet)
+
+    def _is_new(self, segment: Segment) -> bool:
+        """Whether it carries bytes, and none that went before."""
+        if segment.length == 0:
+            return False
+        end = self._ends.get(segment.flow, segment.sequence)
+        if (segment.sequence - end) % 2**32 >= 2**31:
+            return False
+        self._ends[segment.flow] = (segment.sequence + segment.length) % 2**32
+        return True
+
+    def _begin_to_flip(self, segment: Segment):
+        byte = (segment.sequence + self._rng.randrange(segment.length)) % 2**32
+        self._flipped = segment.flow, byte, self._rng.randrange(8)
+
+    def _begin_to_reset(self, segment: Segment):
+        self._broken = {segment.flow, segment.flow_back}
 
     def _deliver(self, packet: bytes):
         device = self._devices.get(packet[16:20])
@@ -249,14 +289,6 @@ class Wire:
         except OSError as error:
             if error.errno not in (errno.EIO, errno.EAGAIN, errno.ENOBUFS):  # down, or full
                 raise
-
-    def _flip(self, segment: Segment):
-        segment.flip(self._rng.randrange(8 * (len(segment.packet) - segment.payload)))
-        self._deliver(bytes(segment.packet))
-
-    def _reset(self, segment: Segment):
-        for packet in segment.resets():
-            self._deliver(packet)
 
 
 def listeners() -> list[tuple[int, object]]:

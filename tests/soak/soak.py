@@ -167,9 +167,11 @@ def play(episode: Episode, ranks: Ranks, hosts: list[Host], wire: Wire) -> Cours
     course = Course()
     at_once = episode.connecting and episode.fault in ("reset", "flip")
     with contextlib.ExitStack() as closing:
+        strangers = []
         if episode.fault == "strangers":
             for number, host in enumerate(hosts):
-                closing.callback(Strangers(host, f"{episode.name}/{number}").close)
+                strangers.append(Strangers(host, f"{episode.name}/{number}"))
+                closing.callback(strangers[-1].close)
         if at_once:
             strike(episode, ranks.processes, hosts, wire)
         ranks.connect(episode.staggered)
@@ -188,6 +190,7 @@ def play(episode: Episode, ranks: Ranks, hosts: list[Host], wire: Wire) -> Cours
             ranks.processes[episode.victim].send_signal(signal.SIGCONT)
             course.resumed = time.monotonic()
             ranks.listen(PATIENCE_SECONDS, lambda: ranks.is_over(episode.victim))
+    course.visits = sum(each.visits for each in strangers)
     return course
 
 

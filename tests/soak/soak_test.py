@@ -9,7 +9,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import gradwire
 import pytest
+from collectives import Stream
 from episode import FAULTS, Episode
 from judge import Course, RankReports, judge
 
@@ -73,6 +75,21 @@ def test_a_fault_that_does_not_exist_is_refused_with_those_that_do():
     )
     assert run.returncode == 2
     assert "there is no fault 'fire'; there are: kill" in run.stderr
+
+
+def test_a_wrong_number_is_noticed():
+    ranks = gradwire.connect(0, 1)
+    stream = Stream("numbers", 0, 1, hierarchical=False)
+    for number in range(60):
+        call = stream.call(number)
+        arrays = stream.inputs(call)
+        stream.begin(ranks, call, arrays, timeout=30).wait()
+        assert stream.mistake(call, arrays) is None
+        for array in arrays:
+            if len(array):
+                array[-1] += 100
+                assert "is off by" in stream.mistake(call, arrays)
+                array[-1] -= 100
 
 
 def reports(*events: dict) -> RankReports:
