@@ -114,6 +114,8 @@ def draw(seed: int, number: int, fault: str) -> Episode:
     episode.moment = rng.randint(0, 25)
     episode.delay = rng.uniform(0, 0.06 if episode.connecting else 0.02)
     episode.variant = rng.randrange(8)
-    late = 0.8 if fault == "strangers" else 0.05
-    episode.staggered = [rng.uniform(0, late) for _ in range(episode.size)]
+    episode.staggered = [rng.uniform(0, 0.05) for _ in range(episode.size)]
+    if fault == "strangers":  # somebody listens while the last rank is awaited
+        episode.staggered[0], episode.staggered[-1] = 0, 0.8
+        episode.tcp_store |= episode.place == "shm"
     return episode

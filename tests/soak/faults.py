@@ -68,7 +68,7 @@ class Strangers:
 
     def _run(self):
         with contextlib.ExitStack() as guests:
-            while not select.select([self._stop], [], [], 0.002)[0]:
+            while not select.select([self._stop], [], [], 0.0005)[0]:
                 for family, address in listeners():
                     self._visit(family, address, guests)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from episode import Episode
 
 GRACE_SECONDS = 1.0
+COMPUTES_ON_SECONDS = 20.0  # a rank that still gets results so long after a fault does not hang
 
 
 @dataclass
@@ -22,6 +23,9 @@ class RankReports:
     @property
     def error(self) -> dict | None:
         return next(iter(self.all("error")), None)
+
+    def computes_on(self, moment: float) -> bool:
+        return any(done["at"] > moment for done in self.all("done"))
 
     @property
     def ended(self) -> bool:
@@ -88,6 +92,8 @@ def _judge_rank(verdict: Verdict, rank: int, reports: RankReports, course: Cours
     if not reports.ended:
         if reports.exit_code not in (None, 0):
             object_to(f"ended with {reports.exit_code}: {reports.stderr}")
+        elif reports.error is None and reports.computes_on(course.struck + COMPUTES_ON_SECONDS):
+            object_to("saw no error and computes on")
         elif reports.error:
             verdict.hangs.append(f"rank {rank} after its error:\n{reports.stderr}")
         else:

@@ -116,6 +116,7 @@ def done(digest: str) -> dict:
         ([reports(error("it failed"), END)] * 2, "names nobody"),
         ([reports(error(), END), reports(END)], "saw no error"),
         ([reports(error(), END), reports()], "rank 1:"),
+        ([reports(error(), END), reports(done("a") | {"at": 99.0})], "computes on"),
         ([reports(error()), reports(error(), END)], "rank 0 after its error"),
         ([reports(done("a"), error(), END), reports(done("b"), error(), END)], "another result"),
         ([reports({"event": "wrong", "text": "off"}, error(), END)] * 2, "off"),
