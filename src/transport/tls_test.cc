@@ -77,6 +77,7 @@ bool send(Stream& stream, std::span<const std::byte> bytes) {
   }
   for (const Deadline deadline = Clock::now() + std::chrono::seconds(5); Clock::now() < deadline;) {
     if (stream.flush()) return true;
+    if (stream.write({}, false) == Stream::kClosed) return false;
     wait_for(stream, POLLOUT);
   }
   return false;
