@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/checksum.h"
 #include "gradwire/error.h"
-#include "transport/handshake.h"
+#include "transport/meeting.h"
 #include "transport/shm.h"
 #include "transport/tcp.h"
 #include "transport/tcp_connection.h"
@@ -25,13 +25,12 @@ Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
 /// Rank 1 of two: connects with rank 0 as it should, and returns its socket.
 FileDescriptor join(const Job& job, Purpose purpose,
                     const std::function<FileDescriptor(std::uint32_t)>& call) {
-  return std::move(meet({.job = job,
-                         .purpose = purpose,
-                         .me = 1,
+  return std::move(meet({.side = {job, purpose, 1},
                          .peers = {0},
                          .listener = -1,
                          .call = call,
-                         .deadline = soon()})[0]);
+                         .deadline = soon()})[0]
+                       .socket);
 }
 
 /// Gives up as the engine does.
@@ -60,8 +59,9 @@ class BadPeer : public testing::Test {
     TcpListener listener = listen_tcp("lo", 0);
     const std::string address = listener.addresses[0];
     std::thread joining([&] {
-      liar_ = join(job, Purpose::tcp,
-                   [&](std::uint32_t) { return connect_tcp_address(address, soon()); });
+      const auto call = [&](std::uint32_t) { return connect_tcp_address(address, soon()); };
+      liar_ = join(job, Purpose::tcp, call);
+      talk_ = join(job, Purpose::tcp_talk, call);
     });
     transport_ = connect_tcp({.job = job,
                               .me = 0,
@@ -79,7 +79,7 @@ class BadPeer : public testing::Test {
   }
 
   std::unique_ptr<Transport> transport_;
-  FileDescriptor liar_;
+  FileDescriptor liar_, talk_;
 };
 
 TEST_F(BadPeer, garbage_over_tcp_is_answered_with_an_abort) {

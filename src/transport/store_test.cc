@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <filesystem>
@@ -147,9 +148,55 @@ TEST(TcpStore, a_host_that_does_not_answer_calls_is_a_timeout) {
   EXPECT_EQ(failure_within(std::chrono::milliseconds(1200), call), ErrorCode::timeout);
 }
 
+TEST(TcpStore, a_host_that_takes_calls_and_says_nothing_is_a_timeout) {
+  const Silent silent(8);
+  const auto call = [&] { open_store(silent.store(), 1, in(200)); };
+  EXPECT_EQ(failure_within(std::chrono::milliseconds(1200), call), ErrorCode::timeout);
+}
+
+/// Stands between one rank and its store, and passes nothing on once it is frozen.
+class Relay {
+ public:
+  explicit Relay(std::string port) : port_(std::move(port)) {}
+  std::string store() const { return "tcp:localhost:" + std::to_string(here_); }
+  void freeze() {
+    thread_.request_stop();
+    thread_.join();
+  }
+
+ private:
+  static std::uint16_t port_of(const TcpListener& listener) {
+    const std::string& address = listener.addresses[0];
+    return static_cast<std::uint16_t>(std::stoi(address.substr(address.find(' ') + 1)));
+  }
+
+  void run(const std::stop_token& stop) {
+    ends_[0] = FileDescriptor(accept(listener_.socket.get(), nullptr, nullptr));
+    ends_[1] = connect_tcp_host("localhost", port_, in(5000));
+    while (!stop.stop_requested()) {
+      pollfd polled[2] = {{ends_[0].get(), POLLIN, 0}, {ends_[1].get(), POLLIN, 0}};
+      poll(polled, 2, 10);
+      for (const std::size_t i : {0u, 1u}) {
+        char bytes[4096];
+        const ssize_t n = recv(ends_[i].get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+        if (n > 0) send(ends_[1 - i].get(), bytes, static_cast<std::size_t>(n), MSG_NOSIGNAL);
+      }
+    }
+  }
+
+  std::string port_;
+  TcpListener listener_ = listen_tcp("lo", 0);
+  std::uint16_t here_ = port_of(listener_);
+  FileDescriptor ends_[2];
+  std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
+};
+
 TEST(TcpStore, a_store_that_does_not_answer_requests_is_a_timeout) {
-  Silent silent(8);
-  const auto store = open_store(silent.store(), 1, in(5000));
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:localhost:" + port, 0, in(5000));
+  Relay relay(port);
+  const auto store = open_store(relay.store(), 1, in(5000));
+  relay.freeze();
   const std::chrono::milliseconds limit(1200);
   const auto small = [&] { store->set("a", "1", in(200)); };
   EXPECT_EQ(failure_within(limit, small), ErrorCode::timeout);

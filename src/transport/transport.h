@@ -5,8 +5,8 @@
 // sent lies in the transport's `send_memory`, if it has one: peers on the same host decode straight
 // out of it. Sockets write straight from wherever it lies.
 //
-// Threads: one thread, the engine's progress thread, makes all calls after construction, except
-// `abort`, which any thread may call. Nothing here blocks; `progress` does what can be done now.
+// Threads: one thread, the engine's progress thread, makes all calls after construction. Nothing
+// here blocks; `progress` does what can be done now.
 //
 // Failure: a peer's fault is reported once by `Inbox::failed`, after all that it sent before.
 // Nothing arrives from it any more, and what was being sent to it counts as sent. Other peers are
