@@ -41,7 +41,7 @@ class Tape final : public Stream {
 
 class Reader final : public Inbox {
  public:
-  explicit Reader(ReceiveBuffers& buffers) : buffers_(buffers) {}
+  explicit Reader(MessageBuffers& buffers) : buffers_(buffers) {}
   bool wants(std::uint32_t, Tag tag) noexcept override {
     patience_ = !patience_;
     return patience_ || tag % 2 == 0;
@@ -55,13 +55,13 @@ class Reader final : public Inbox {
   void failed(const Failure&) noexcept override {}
 
  private:
-  ReceiveBuffers& buffers_;
+  MessageBuffers& buffers_;
   bool patience_ = false;
   std::uint64_t sum_ = 0;
 };
 
 void read(std::span<const std::byte> bytes, std::size_t piece) {
-  ReceiveBuffers buffers;
+  MessageBuffers buffers;
   Reader inbox(buffers);
   TcpConnection connection(std::make_unique<Tape>(bytes, piece), 1, kMaxMessage, buffers);
   for (std::size_t i = 0; i < 8 * bytes.size() + 64 && connection.failure() == nullptr; ++i) {

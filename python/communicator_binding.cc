@@ -60,7 +60,7 @@ std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
                                       const std::string& private_key, const std::string& authority,
                                       const std::string& transport, const std::string& algorithm,
                                       const std::string& interface, std::uint16_t port,
-                                      double timeout, std::uint32_t lanes) {
+                                      double timeout, std::uint32_t lanes, std::uint32_t threads) {
   const nb::gil_scoped_release released;
   return Communicator::connect({.rank = rank,
                                 .size = size,
@@ -75,7 +75,8 @@ std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
                                 .interface = interface,
                                 .port = port,
                                 .timeout = milliseconds(timeout),
-                                .lanes = lanes});
+                                .lanes = lanes,
+                                .threads = threads});
 }
 
 /// The arrays of one call, as tensors.
@@ -157,7 +158,7 @@ void add_communicator(nb::module_& module) {
           "timeout"_a);
   module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "encryption"_a,
              "certificate"_a, "private_key"_a, "authority"_a, "transport"_a, "algorithm"_a,
-             "interface"_a, "port"_a, "timeout"_a, "lanes"_a);
+             "interface"_a, "port"_a, "timeout"_a, "lanes"_a, "threads"_a);
 }
 
 }  // namespace gradwire::python

@@ -315,19 +315,29 @@ typedef struct gradwire_connect_options {
   size_t struct_bytes;  // sizeof(gradwire_connect_options)
   uint32_t rank;        // of this process, from 0
   uint32_t size;        // how many ranks there are
-  // Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all) or "tcp:HOST:PORT"
-  // (rank 0 listens there).
+  // Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all), "tcp:HOST:PORT"
+  // (rank 0 listens there), or "mpi" in a job of mpirun (rank 0 of 1 stands for MPI's numbers).
   const char* store;
   // A text that the ranks of the job know and nobody else. Without it the job's key is in the
   // store, and whoever can read that can join [none].
   const char* secret;
-  // "auto" (shared memory inside a host, tcp between hosts), "shm" or "tcp" ["auto"].
+  // Of what goes over tcp, by TLS 1.3: "auto" (when there is a secret or a certificate), "tls" or
+  // "none"; the same on all ranks ["auto"].
+  const char* encryption;
+  // For TLS by certificates rather than by the secret, PEM files: this rank's, its private key
+  // without a password, and the authority that signed all ranks' [none].
+  const char* certificate;
+  const char* private_key;
+  const char* authority;
+  // "auto" (shared memory inside a host; between hosts tcp, or mpi if that is the store), "shm",
+  // "tcp" or "mpi" ["auto"].
   const char* transport;
   // "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce ["auto"].
   const char* algorithm;
   const char* interface;  // for tcp, a network interface by name or address [all that are up]
   uint64_t timeout_ms;    // for connecting and for each operation [60000]
   size_t piece_elements;  // numbers per piece [chosen by transport and ranks]
+  size_t threads;         // that encode and decode, up to 64 [chosen by the host's cores]
   uint32_t lanes;         // pieces of a tensor that are under way at once, up to 64 [8]
   uint32_t port;          // to listen on for tcp [any free one]
 } gradwire_connect_options;
@@ -338,8 +348,8 @@ typedef struct gradwire_communicator gradwire_communicator;
 // An operation under way, or done.
 typedef struct gradwire_work gradwire_work;
 
-// Waits for all ranks. Keeps no pointer of `options`. Allocates, and starts one thread that does
-// the work; the caller destroys `*communicator`. Fails with INVALID_SETTING, with IO, or with
+// Waits for all ranks. Keeps no pointer of `options`. Allocates, and starts the threads that do the
+// work; the caller destroys `*communicator`. Fails with INVALID_SETTING, with IO, or with
 // TIMEOUT when somebody does not come.
 GRADWIRE_API int gradwire_communicator_connect(const gradwire_connect_options* options,
                                                gradwire_communicator** communicator);

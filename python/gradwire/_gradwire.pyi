@@ -75,6 +75,7 @@ def connect(
     port: int,
     timeout: float,
     lanes: int,
+    threads: int,
 ) -> Communicator: ...
 def encode_many(
     codecs: list[Codec], arrays: list[Any], seed: int, step: int, tensor: int, rank: int

@@ -194,6 +194,7 @@ def connect(
     port: int = 0,
     timeout: float = 60.0,
     lanes: int = 8,
+    threads: int = 0,
 ) -> Communicator:
     """Connects with the other ranks. `rank` and `size` default to what torchrun sets in RANK and
     WORLD_SIZE, or with the store ``mpi`` to MPI's.
@@ -207,7 +208,8 @@ def connect(
     key without a password, and the authority that signed all ranks'. `transport` is ``auto``
     (shared memory inside a host; between hosts tcp, or mpi if that is the store), ``shm``, ``tcp``
     or ``mpi``. `interface` picks a network interface for tcp by name or address, `port` a port.
-    `timeout`, in seconds, is for connecting and for each operation.
+    `timeout`, in seconds, is for connecting and for each operation. `threads` encode and decode; 0
+    leaves their number to the cores of this host.
     """
     place = {} if store == "mpi" else os.environ  # gradwire asks MPI itself
     rank = int(place.get("RANK", 0)) if rank is None else rank
@@ -228,5 +230,6 @@ def connect(
             port,
             timeout,
             lanes,
+            threads,
         )
     )

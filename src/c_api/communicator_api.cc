@@ -75,6 +75,10 @@ ConnectOptions convert(const gradwire_connect_options& from) {
   to.size = from.size;
   to.store = text_or(from.store, "");
   to.secret = text_or(from.secret, "");
+  if (from.encryption != nullptr) to.encryption = from.encryption;
+  to.certificate = text_or(from.certificate, "");
+  to.private_key = text_or(from.private_key, "");
+  to.authority = text_or(from.authority, "");
   if (from.transport != nullptr) to.transport = from.transport;
   if (from.algorithm != nullptr) to.algorithm = from.algorithm;
   to.interface = text_or(from.interface, "");
@@ -82,6 +86,7 @@ ConnectOptions convert(const gradwire_connect_options& from) {
   if (from.timeout_ms != 0) to.timeout = milliseconds(from.timeout_ms);
   if (from.lanes != 0) to.lanes = from.lanes;
   to.piece_elements = from.piece_elements;
+  to.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
   return to;
 }
 

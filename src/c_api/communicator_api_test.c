@@ -428,6 +428,17 @@ static void wrong_connect_options_are_refused(void) {
   options = options_of(0, 1, NULL);
   options.lanes = 65;
   expect_connect_failure(&options, GRADWIRE_INVALID_SETTING, "65 lanes");
+  options = options_of(0, 1, NULL);
+  options.threads = 65;
+  expect_connect_failure(&options, GRADWIRE_INVALID_SETTING, "65 threads");
+  options = options_of(0, 2, store);
+  options.encryption = "rot13";
+  expect_connect_failure(&options, GRADWIRE_INVALID_SETTING, "'rot13'");
+  options = options_of(0, 2, store);
+  options.certificate = options.private_key = "rank.pem";
+  expect_connect_failure(&options, GRADWIRE_INVALID_SETTING, "authority");
+  options.authority = "/no/such/authority.pem";
+  expect_connect_failure(&options, GRADWIRE_INVALID_SETTING, ".pem");
 }
 
 /* A port that the test listens on. */
