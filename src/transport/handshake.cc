@@ -85,9 +85,9 @@ Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline 
   return {.taken = true, .key = proof("session")};
 }
 
-Reception::Reception(Side side, int listener, std::size_t crowd,
+Reception::Reception(const Side& side, int listener, std::size_t crowd,
                      std::function<bool(std::uint32_t)> expects, Arrived arrived)
-    : side_(std::move(side)),
+    : side_(side),
       listener_(listener),
       most_callers_(kMaxStrangers + crowd),
       expects_(std::move(expects)),

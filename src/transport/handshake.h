@@ -71,7 +71,7 @@ class Reception {
 
   /// `expects`: whether a caller with this rank is awaited now. `crowd`: how many of ours may call
   /// at once.
-  Reception(Side side, int listener, std::size_t crowd,
+  Reception(const Side& side, int listener, std::size_t crowd,
             std::function<bool(std::uint32_t rank)> expects, Arrived arrived);
 
   /// Appends what to poll; after polling, `look` takes those entries.

@@ -244,7 +244,7 @@ TEST(TcpStore, megabytes_of_garbage_are_cut_off) {
   const std::string port = free_port();
   const auto zero = open_store("tcp:localhost:" + port, 0, in(5000), "secret");
   const FileDescriptor stranger = knock(port);
-  const std::string garbage(10'000'000, 'g');
+  const std::vector<char> garbage(10'000'000, 'g');
   ssize_t sent = 0;
   for (std::size_t at = 0; at < garbage.size() && sent >= 0; at += static_cast<std::size_t>(sent)) {
     sent = send(stranger.get(), garbage.data() + at, garbage.size() - at, MSG_NOSIGNAL);

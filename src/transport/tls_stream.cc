@@ -103,9 +103,7 @@ class TlsStream final : public Stream {
     if (stage_ == Stage::sealing) read_seal();
     return flush() && stage_ == Stage::joined;
   }
-  short events() const {
-    return static_cast<short>(unsent_.size() > 0 ? POLLIN | POLLOUT : POLLIN);
-  }
+  short events() const { return static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT); }
 
  private:
   enum class Stage { shaking, sealing, joined };
@@ -224,7 +222,7 @@ class TlsStream final : public Stream {
     return command == BIO_CTRL_FLUSH ? 1 : 0;
   }
   static const BIO_METHOD* bio_method() {
-    static const std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)> method = [] {
+    static const std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)> kMethod = [] {
       BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gradwire");
       if (made == nullptr) throw std::bad_alloc();
       BIO_meth_set_read(made, bio_read);
@@ -232,7 +230,7 @@ class TlsStream final : public Stream {
       BIO_meth_set_ctrl(made, bio_control);
       return std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)>(made, BIO_meth_free);
     }();
-    return method.get();
+    return kMethod.get();
   }
 
   std::unique_ptr<Stream> below_;
