@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -256,9 +257,7 @@ void Engine::release(SlotMessage& slot) noexcept {
 void Engine::idle() {
   check_deadlines();
   if (may_spin() && ++idle_rounds_ < kSpinRounds) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
+    sched_yield();  // a caller that was just woken may need this core
     return;
   }
   if (transport_ && !transport_->arm()) return;
