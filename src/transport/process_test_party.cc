@@ -35,15 +35,15 @@ class Section final : public Store {
 /// This process. All processes of the job run the same cases in the same order.
 class ProcessRank {
  public:
-  ProcessRank(std::string transport, const std::string& store, std::uint32_t rank,
-              std::uint32_t size)
-      : transport_(std::move(transport)), rank_(rank), size_(size) {
+  ProcessRank(std::string transport, const std::string& store, std::string secret,
+              std::uint32_t rank, std::uint32_t size)
+      : transport_(std::move(transport)), secret_(std::move(secret)), rank_(rank), size_(size) {
     if (store == "mpi") {
       const MpiWorld world;
       rank_ = world.rank();
       size_ = world.size();
     }
-    store_ = open_store(store, rank_, Clock::now() + std::chrono::minutes(10));
+    store_ = open_store(store, rank_, Clock::now() + std::chrono::minutes(10), secret_);
   }
 
   const std::string& transport() const { return transport_; }
@@ -54,6 +54,7 @@ class ProcessRank {
     RendezvousOptions options;
     options.me = rank_;
     options.count = size_;
+    options.secret = secret_;
     options.transport = transport_;
     options.message_bytes = kPartyMessageBytes;
     options.deadline = in_a_minute();
@@ -89,6 +90,7 @@ class ProcessRank {
   }
 
   std::string transport_;
+  std::string secret_;
   std::uint32_t rank_;
   std::uint32_t size_;
   std::unique_ptr<Store> store_;
@@ -99,9 +101,9 @@ std::optional<ProcessRank> this_process;
 
 }  // namespace
 
-void use_processes(const std::string& transport, const std::string& store, std::uint32_t rank,
-                   std::uint32_t size) {
-  this_process.emplace(transport, store, rank, size);
+void use_processes(const std::string& transport, const std::string& store,
+                   const std::string& secret, std::uint32_t rank, std::uint32_t size) {
+  this_process.emplace(transport, store, secret, rank, size);
 }
 
 std::vector<Party> parties() {

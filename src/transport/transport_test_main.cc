@@ -1,7 +1,9 @@
-// Ranks are threads of one process, or with these two options, which all processes get, processes:
+// Ranks are threads of one process, or with these options, which all processes get, processes:
 //
 //   mpirun -n 4 transport_test --transport=mpi --store=mpi
 //   gradwire hosts --count 4 -- transport_test --transport=tcp --store=tcp:10.77.0.1:29500
+//   gradwire hosts --count 4 -- transport_test --transport=tcp --store=tcp:10.77.0.1:29500 \
+//     --secret=encrypts-by-TLS
 //
 // Without mpi, rank and size are in RANK and WORLD_SIZE.
 #include <gtest/gtest.h>
@@ -32,7 +34,8 @@ std::uint32_t number(const char* variable, std::uint32_t otherwise) {
 int main(int argc, char** argv) {
   const std::string store = option(argc, argv, "--store=");
   if (!store.empty()) {  // before the suite asks for its parties
-    gradwire::test::use_processes(option(argc, argv, "--transport="), store, number("RANK", 0),
+    gradwire::test::use_processes(option(argc, argv, "--transport="), store,
+                                  option(argc, argv, "--secret="), number("RANK", 0),
                                   number("WORLD_SIZE", 1));
   }
   testing::InitGoogleTest(&argc, argv);

@@ -32,9 +32,10 @@ std::vector<Party> parties();
 std::vector<Party> parties_in_threads();
 
 /// Makes this process one rank of a job, whose processes all run the suite. A failure of any rank
-/// shows in its own exit code. Rank and size are MPI's when the store is mpi.
-void use_processes(const std::string& transport, const std::string& store, std::uint32_t rank,
-                   std::uint32_t size);
+/// shows in its own exit code. Rank and size are MPI's when the store is mpi. With a secret tcp is
+/// encrypted.
+void use_processes(const std::string& transport, const std::string& store,
+                   const std::string& secret, std::uint32_t rank, std::uint32_t size);
 
 /// An inbox that keeps what it is told.
 class Recorder final : public Inbox {

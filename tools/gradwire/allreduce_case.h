@@ -22,6 +22,7 @@ struct AllreducePlan {
   unsigned lanes = 8;
   std::size_t piece = 0;
   bool line_rate = false;  ///< measure what the links carry, too
+  bool check = false;      ///< every rank's result of every round
 };
 
 /// One rank's work: connects, measures, and returns what it found when it is rank 0. `store` is

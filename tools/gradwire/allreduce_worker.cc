@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "allreduce_case.h"
+#include "allreduce_check.h"
 #include "base/checksum.h"
 #include "gradwire/communicator.h"
 #include "link_speed.h"
@@ -35,24 +36,6 @@ void fill_input(Distribution data, std::uint32_t rank, std::span<float> x) {
   }
 }
 
-/// Of the first numbers, against sums in double.
-double error_of(std::span<const float> result, Distribution data, std::uint32_t size) {
-  const std::size_t n = std::min(kFresh, result.size());
-  std::vector<double> sum(n);
-  std::vector<float> x(n);
-  for (std::uint32_t rank = 0; rank < size; ++rank) {
-    fill_input(data, rank, x);
-    for (std::size_t i = 0; i < n; ++i) sum[i] += x[i];
-  }
-  double error = 0;
-  double energy = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    error += (result[i] - sum[i]) * (result[i] - sum[i]);
-    energy += sum[i] * sum[i];
-  }
-  return energy > 0 ? error / energy : error;
-}
-
 /// Whether all ranks hold the same bits.
 bool replicas_equal(Communicator& ranks, std::span<const float> result) {
   const std::uint64_t hash = checksum(std::as_bytes(result));
@@ -74,6 +57,10 @@ class Bench {
     input_.resize(bytes / sizeof(float));
     x_.resize(input_.size());
     fill_input(data_, ranks_.rank(), input_);
+    const AllreduceCheck check(
+        ranks_.size(), std::min(kFresh, input_.size()),
+        [&](std::uint32_t rank, std::span<float> x) { fill_input(data_, rank, x); });
+    float wrong = 0;
     run(codec, 0);
     run(codec, 1);
     Timings timings;
@@ -81,6 +68,9 @@ class Bench {
     for (unsigned i = 0; i < plan_.repeat; ++i) {
       statistics = run(codec, 2 + i);
       timings.add(statistics.seconds);
+      if (!plan_.check) continue;
+      const bool right = check.holds(x_, Codec::parse(codec)) && replicas_equal(ranks_, x_);
+      wrong += right ? 0 : 1;
     }
     Json row;
     row["codec"] = codec;
@@ -92,8 +82,13 @@ class Bench {
     row["wire_bytes"] = statistics.sent_bytes;
     row["messages"] = statistics.sent_messages;
     const bool equal = replicas_equal(ranks_, x_);
-    row["nmse"] = ranks_.rank() == 0 ? measured(error_of(x_, data_, ranks_.size())) : Json();
+    row["nmse"] = measured(check.nmse(x_));
     row["replicas_equal"] = equal;
+    if (plan_.check) {
+      const Tensor tensor{"wrong", {&wrong, 1}};
+      ranks_.all_reduce({&tensor, 1}).wait();
+      row["wrong"] = static_cast<std::size_t>(wrong);
+    }
     return row;
   }
 

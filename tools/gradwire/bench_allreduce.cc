@@ -100,6 +100,7 @@ std::vector<std::string> rank_arguments(const Options& options, const std::strin
     arguments.push_back(codec);
   }
   if (plan.tls) arguments.emplace_back("--tls");
+  if (plan.check) arguments.emplace_back("--check");
   if (options.hosts > 0) arguments.emplace_back("--line-rate");
   return arguments;
 }
@@ -190,7 +191,8 @@ void show_as_table(const Json& report, const Options& options) {
                    {"NMSE", ""},
                    {"limit", "x wire"},
                    {"gloo", "x faster"},
-                   {"replicas", ""}});
+                   {"replicas", ""},
+                   {"wrong", ""}});
   const double n = options.hosts > 0 ? options.hosts : options.ranks;
   for (const Json& row : report["rows"]) {
     const double seconds = row["seconds"];
@@ -206,7 +208,8 @@ void show_as_table(const Json& report, const Options& options) {
                    fmt::format("{:.1e}", row["nmse"].get<double>()),
                    optional_number(row, "times_wire_limit", "{:.2f}"),
                    optional_number(row, "times_gloo", "{:.2f}"),
-                   row["replicas_equal"].get<bool>() ? "equal" : "DIFFER"});
+                   row["replicas_equal"].get<bool>() ? "equal" : "DIFFER",
+                   optional_number(row, "wrong", "{:.0f}")});
   }
   print(table);
   if (report.contains("line_rate_bytes_per_s")) {
@@ -221,13 +224,16 @@ void show_as_table(const Json& report, const Options& options) {
 }
 
 void show(const Json& report, const Options& options) {
+  options.json ? print_json(report) : show_as_table(report, options);
   for (const Json& row : report["rows"]) {
     if (!row["replicas_equal"].get<bool>()) {
       throw Error(ErrorCode::bad_frame,
                   "ranks ended with different bits: this is a bug of gradwire");
     }
+    if (row.value("wrong", 0) > 0) {
+      throw Error(ErrorCode::bad_frame, "results are wrong: this is a bug of gradwire");
+    }
   }
-  options.json ? print_json(report) : show_as_table(report, options);
 }
 
 /// This process is one of the ranks. Those of mpi have nobody above them who shows the report.
@@ -291,6 +297,8 @@ void add_bench_allreduce(CLI::App& bench) {
       ->check(CLI::Range(1, 100000));
   command.add_option("--lanes", plan.lanes, "Pieces under way at once (default: 8)");
   command.add_option("--piece", plan.piece, "Numbers per piece (default: by transport and ranks)");
+  command.add_flag("--check", plan.check,
+                   "Check every rank's result of every round; `wrong` counts those that fail");
   command
       .add_option("--compare", options->compare,
                   "gloo: torch's gloo on the same hosts, in the same run")
@@ -305,6 +313,7 @@ void add_bench_allreduce(CLI::App& bench) {
       "Examples:\n"
       "  gradwire bench allreduce -b 8 -e 256M -f 2\n"
       "  gradwire bench allreduce --ranks 4 --codec none --compare gloo\n"
+      "  gradwire bench allreduce --ranks 4 --transport tcp --check\n"
       "  mpirun -n 4 gradwire bench allreduce --transport mpi\n"
       "  gradwire bench allreduce --hosts 4 --link 1gbit -b 64M -e 64M --compare gloo --json");
   command.callback([options] { run(*options); });
