@@ -22,15 +22,20 @@ namespace {
 
 Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
 
-/// Rank 1 of two: connects with rank 0 as it should, and returns its socket.
-FileDescriptor join(const Job& job, Purpose purpose,
-                    const std::function<FileDescriptor(std::uint32_t)>& call) {
-  return std::move(meet({.side = {job, purpose, 1},
-                         .peers = {0},
-                         .listener = -1,
-                         .call = call,
-                         .deadline = soon()})[0]
-                       .socket);
+/// Rank 1 of two: connects with rank 0 as it should, and returns its sockets.
+std::vector<FileDescriptor> join(
+    const Job& job, Purpose purpose, std::uint32_t lines,
+    const std::function<FileDescriptor(std::uint32_t, std::size_t)>& call) {
+  std::vector<FileDescriptor> sockets;
+  for (auto& line : meet({.side = {job, purpose, 1},
+                    .peers = {0},
+                    .listener = -1,
+                    .call = call,
+                    .deadline = soon(),
+                    .lines = lines})) {
+    sockets.push_back(std::move(line[0].socket));
+  }
+  return sockets;
 }
 
 /// Gives up as the engine does.
@@ -59,9 +64,9 @@ class BadPeer : public testing::Test {
     TcpListener listener = listen_tcp("lo", 0);
     const std::string address = listener.addresses[0];
     std::thread joining([&] {
-      const auto call = [&](std::uint32_t) { return connect_tcp_address(address, soon()); };
-      liar_ = join(job, Purpose::tcp, call);
-      talk_ = join(job, Purpose::tcp_talk, call);
+      liar_ = join(job, Purpose::tcp, 2, [&](std::uint32_t, std::size_t) {
+        return connect_tcp_address(address, soon());
+      });
     });
     transport_ = connect_tcp({.job = job,
                               .me = 0,
@@ -75,11 +80,11 @@ class BadPeer : public testing::Test {
   }
 
   void say(std::span<const std::byte> bytes) const {
-    ASSERT_EQ(send(liar_.get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
+    ASSERT_EQ(send(liar_[0].get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
   }
 
   std::unique_ptr<Transport> transport_;
-  FileDescriptor liar_, talk_;
+  std::vector<FileDescriptor> liar_;  // for messages and for talk
 };
 
 TEST_F(BadPeer, garbage_over_tcp_is_answered_with_an_abort) {
@@ -88,7 +93,7 @@ TEST_F(BadPeer, garbage_over_tcp_is_answered_with_an_abort) {
   ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return inbox.fault.has_value(); }));
   EXPECT_EQ(inbox.fault, Fault::garbage);
   std::byte answer[sizeof(WireHeader)];
-  ASSERT_EQ(recv(liar_.get(), answer, sizeof(answer), MSG_DONTWAIT), std::ssize(answer));
+  ASSERT_EQ(recv(liar_[0].get(), answer, sizeof(answer), MSG_DONTWAIT), std::ssize(answer));
   EXPECT_EQ(load<WireHeader>(answer).kind, WireHeader::abort);
   EXPECT_EQ(load<WireHeader>(answer).tag, 1u);
 }
@@ -108,7 +113,7 @@ TEST_F(BadPeer, a_reason_with_damaged_letters_stays_readable) {
 TEST(BadNeighbour, one_that_leaves_before_it_shares_memory_is_named) {
   const Job job = Job::random();
   std::thread leaving([&] {
-    join(job, Purpose::shm, [&](std::uint32_t rank) {
+    join(job, Purpose::shm, 1, [&](std::uint32_t rank, std::size_t) {
       FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
       const std::string name = "gradwire-" + job.id_text() + "-" + std::to_string(rank);
       sockaddr_un address{};

@@ -25,7 +25,7 @@
 namespace gradwire {
 
 /// What the connection is for. One that was made for something else is refused.
-enum class Purpose : std::uint16_t { shm = 1, tcp = 2, store = 3, tcp_talk = 4 };
+enum class Purpose : std::uint16_t { shm = 1, tcp = 2, store = 3 };
 
 /// For `listen`: a crowd of strangers that fills the system's queue would keep ours out, for
 /// seconds.

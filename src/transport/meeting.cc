@@ -20,32 +20,39 @@ Error late(const std::vector<std::uint32_t>& missing, bool other_key) {
                         : "is it running, can it reach this host, and has it the same secret?")};
 }
 
-/// Calls until somebody answers who knows the key.
-Met call_until_taken(const Meeting& meeting, std::uint32_t peer) {
+/// Calls until somebody answers who knows the key, once for every line.
+std::vector<Met> call_until_taken(const Meeting& meeting, std::uint32_t peer) {
+  std::vector<Met> met;
   bool other_key = false;
-  while (Clock::now() < meeting.deadline) {
-    if (FileDescriptor socket = meeting.call(peer)) {
-      const Introduced result = introduce(meeting.side, peer, socket.get(), meeting.deadline);
-      if (result.taken) return {std::move(socket), result.key};
-      other_key |= result.other_key;
+  std::size_t failures = 0;
+  while (met.size() < meeting.lines) {
+    if (Clock::now() >= meeting.deadline) throw late({peer}, other_key);
+    FileDescriptor socket = meeting.call(peer, failures);
+    const Introduced result =
+        socket ? introduce(meeting.side, peer, socket.get(), meeting.deadline) : Introduced{};
+    if (result.taken) {
+      met.push_back({std::move(socket), result.key});
+      continue;
     }
+    other_key |= result.other_key;
+    ++failures;
     poll(nullptr, 0, 20);
   }
-  throw late({peer}, other_key);
+  return met;
 }
 
-/// Answers until all higher ranks have come.
-std::map<std::uint32_t, Met> receive_higher(const Meeting& meeting) {
+/// Answers until all higher ranks have come, once for every line.
+std::map<std::uint32_t, std::vector<Met>> receive_higher(const Meeting& meeting) {
   std::vector<std::uint32_t> missing;
   std::copy_if(meeting.peers.begin(), meeting.peers.end(), std::back_inserter(missing),
                [&](std::uint32_t peer) { return peer > meeting.side.me; });
-  std::map<std::uint32_t, Met> arrived;
+  std::map<std::uint32_t, std::vector<Met>> met;
   Reception reception(
       meeting.side, meeting.listener, missing.size(),
       [&](std::uint32_t rank) { return std::count(missing.begin(), missing.end(), rank) > 0; },
       [&](std::uint32_t rank, FileDescriptor socket, const Proof& key) {
-        arrived[rank] = {std::move(socket), key};
-        std::erase(missing, rank);
+        met[rank].push_back({std::move(socket), key});
+        if (met[rank].size() == meeting.lines) std::erase(missing, rank);
       });
   while (!missing.empty()) {
     if (Clock::now() >= meeting.deadline) throw late(missing, false);
@@ -54,24 +61,26 @@ std::map<std::uint32_t, Met> receive_higher(const Meeting& meeting) {
     poll(polled.data(), polled.size(), std::min(milliseconds_until(meeting.deadline), 100));
     reception.look(polled);
   }
-  return arrived;
+  return met;
 }
 
 }  // namespace
 
-std::vector<Met> meet(const Meeting& meeting) {
-  std::map<std::uint32_t, Met> met;
+std::vector<std::vector<Met>> meet(const Meeting& meeting) {
+  std::map<std::uint32_t, std::vector<Met>> met;
   for (const std::uint32_t peer : meeting.peers) {
     if (peer < meeting.side.me) met[peer] = call_until_taken(meeting, peer);
   }
   met.merge(receive_higher(meeting));
-  std::vector<Met> in_order;
-  for (const std::uint32_t peer : meeting.peers) {
-    in_order.push_back(std::move(met[peer]));
-    const int socket = in_order.back().socket.get();
-    fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+  std::vector<std::vector<Met>> lines(meeting.lines);
+  for (std::uint32_t line = 0; line < meeting.lines; ++line) {
+    for (const std::uint32_t peer : meeting.peers) {
+      lines[line].push_back(std::move(met[peer][line]));
+      const int socket = lines[line].back().socket.get();
+      fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+    }
   }
-  return in_order;
+  return lines;
 }
 
 }  // namespace gradwire

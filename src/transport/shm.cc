@@ -169,11 +169,12 @@ std::unique_ptr<Transport> connect_shm(const ShmOptions& options) {
   Outbox(own->bytes(), options.count).create();
   auto wake = std::make_shared<FileDescriptor>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   const FileDescriptor listener = listen_at(options.job, options.me);
-  std::vector<Met> met = meet({.side = {options.job, Purpose::shm, options.me},
-                               .peers = options.peers,
-                               .listener = listener.get(),
-                               .call = [&](std::uint32_t rank) { return call(options.job, rank); },
-                               .deadline = options.deadline});
+  const auto call_rank = [&](std::uint32_t rank, std::size_t) { return call(options.job, rank); };
+  std::vector<Met> met = std::move(meet({.side = {options.job, Purpose::shm, options.me},
+                                         .peers = options.peers,
+                                         .listener = listener.get(),
+                                         .call = call_rank,
+                                         .deadline = options.deadline})[0]);
   for (std::size_t i = 0; i < met.size(); ++i) {
     hand_over(met[i].socket.get(), options.peers[i], own->file(), wake->get());
   }

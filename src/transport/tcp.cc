@@ -303,33 +303,32 @@ TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
 }
 
 std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener listener) {
-  std::vector<std::size_t> calls(options.count);
-  const auto call = [&](std::uint32_t rank) {
-    // Starts with another address each time: what answers at one may not be the peer.
+  const auto call = [&](std::uint32_t rank, std::size_t failures) {
+    // Begins with another address after a failure: what answers at one may not be the peer.
     const std::vector<std::string>& addresses = options.addresses[rank];
-    const std::size_t first = calls[rank]++;
     for (std::size_t i = 0; i < addresses.size(); ++i) {
-      FileDescriptor socket =
-          connect_tcp_address(addresses[(first + i) % addresses.size()], options.deadline);
-      if (socket) return socket;
+      const std::string& address = addresses[(failures + i) % addresses.size()];
+      if (FileDescriptor socket = connect_tcp_address(address, options.deadline)) return socket;
     }
     return FileDescriptor();
   };
-  const auto connect = [&](Purpose purpose) {
-    std::vector<Met> met = meet({.side = {options.job, purpose, options.me},
-                                 .peers = options.peers,
-                                 .listener = listener.socket.get(),
-                                 .call = call,
-                                 .deadline = options.deadline});
+  auto lines = meet({.side = {options.job, Purpose::tcp, options.me},
+                     .peers = options.peers,
+                     .listener = listener.socket.get(),
+                     .call = call,
+                     .deadline = options.deadline,
+                     .lines = 2});
+  const auto streams = [&](std::vector<Met> met) {
     if (options.tls) {
       return encrypt(options.tls, options.me, options.peers, std::move(met), options.deadline);
     }
-    Streams streams;
-    for (Met& each : met) streams.push_back(plain_stream(std::move(each.socket)));
-    return streams;
+    Streams plain;
+    for (Met& each : met) plain.push_back(plain_stream(std::move(each.socket)));
+    return plain;
   };
-  Streams messages = connect(Purpose::tcp);
-  return std::make_unique<TcpTransport>(options, std::move(messages), connect(Purpose::tcp_talk));
+  Streams messages = streams(std::move(lines[0]));
+  Streams talk = streams(std::move(lines[1]));
+  return std::make_unique<TcpTransport>(options, std::move(messages), std::move(talk));
 }
 
 }  // namespace gradwire

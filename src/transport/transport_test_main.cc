@@ -2,10 +2,8 @@
 //
 //   mpirun -n 4 transport_test --transport=mpi --store=mpi
 //   gradwire hosts --count 4 -- transport_test --transport=tcp --store=tcp:10.77.0.1:29500
-//   gradwire hosts --count 4 -- transport_test --transport=tcp --store=tcp:10.77.0.1:29500 \
-//     --secret=encrypts-by-TLS
 //
-// Without mpi, rank and size are in RANK and WORLD_SIZE.
+// Without mpi, rank and size are in RANK and WORLD_SIZE. With --secret=TEXT tcp is encrypted.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
