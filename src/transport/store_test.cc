@@ -200,7 +200,8 @@ TEST(TcpStore, a_store_that_does_not_answer_requests_is_a_timeout) {
   const std::chrono::milliseconds limit(1200);
   const auto small = [&] { store->set("a", "1", in(200)); };
   EXPECT_EQ(failure_within(limit, small), ErrorCode::timeout);
-  const auto large = [&] { store->set("a", std::string(32 << 20, 'x'), in(200)); };
+  const std::string much(32 << 20, 'x');
+  const auto large = [&] { store->set("a", much, in(200)); };
   EXPECT_EQ(failure_within(limit, large), ErrorCode::timeout);
   const auto get = [&] { store->get("a", in(200)); };
   EXPECT_EQ(failure_within(limit, get), ErrorCode::timeout);
