@@ -196,7 +196,7 @@ def play(episode: Episode, ranks: Ranks, hosts: list[Host], wire: Wire) -> Cours
 
 def suspects(episode: Episode, wire: Wire) -> set[int]:
     """The ranks that an error may blame; empty: anybody."""
-    if episode.fault == "kill" and not episode.connecting:
+    if episode.fault in ("kill", "stop") and not episode.connecting:
         return {episode.victim}
     if wire.struck and not episode.connecting:
         return {rank for rank in range(episode.size) if episode.hosts[rank] in wire.struck}
