@@ -473,7 +473,8 @@ static void options_reach_the_communicator(void) {
   options.timeout_ms = 1;
   expect_connect_failure(&options, GRADWIRE_TIMEOUT, "nobody wrote");
   options = options_of(1, 2, store);
-  expect_connect_failure(&options, GRADWIRE_INVALID_SETTING, "rank 0 was given a secret");
+  expect_connect_failure(&options, GRADWIRE_INVALID_SETTING,
+                         "and rank 0 a secret and TLS by the secret");
   options = options_of(0, 1, NULL);
   options.algorithm = "magic";
   alone = connect_to(&options);

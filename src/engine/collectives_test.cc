@@ -315,6 +315,23 @@ TEST(Faults, a_rank_that_never_calls_is_named_also_by_those_who_wait_for_others)
   });
 }
 
+TEST(Faults, a_rank_that_takes_nothing_is_named_by_who_only_sends) {
+  RanksHere ranks = Communicator::in_process(
+      3, {.timeout = std::chrono::milliseconds(500), .piece_elements = 1024});
+  on_all_ranks(ranks, [&](Communicator& me) {
+    if (me.rank() == 1) return;
+    Numbers x(100'000);
+    const Tensor tensor{"x", {x.data(), x.size()}};
+    try {
+      me.broadcast({&tensor, 1}, 0).wait();
+      EXPECT_EQ(me.rank(), 2u) << "all that it was sent may have come";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 held up broadcast"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
 TEST(Faults, a_rank_that_leaves_is_named_on_all_others) {
   auto ranks = Communicator::in_process(4);
   ranks[1].reset();

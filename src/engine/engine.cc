@@ -34,6 +34,7 @@ Engine::Engine(std::unique_ptr<Transport> transport, const EngineOptions& option
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       lanes_(options.lanes),
       mailboxes_(options.size),
+      unsent_to_(options.size),
       workers_(options.workers) {
   std::span<std::byte> memory = transport_ ? transport_->send_memory() : std::span<std::byte>();
   if (memory.empty()) {
@@ -173,11 +174,12 @@ bool Engine::send(Lane& lane) {
     slot.bytes = copy;
   }
   ++lane.unsent;
+  ++unsent_to_[step.peer];
   Statistics& statistics = lane.operation->work->statistics;
   statistics.sent_bytes += slot.bytes.size();
   ++statistics.sent_messages;
-  transport_->send(step.peer, lane.tag, slot.bytes,
-                   static_cast<std::uint64_t>(&lane - lanes_.data()));
+  const auto number = static_cast<std::uint64_t>(&lane - lanes_.data());
+  transport_->send(step.peer, lane.tag, slot.bytes, number * options_.size + step.peer);
   next_step(lane);
   return true;
 }
@@ -362,8 +364,9 @@ void Engine::arrived(const Arrival& arrival) noexcept {
 }
 
 void Engine::sent(std::uint64_t ticket) noexcept {
-  Lane& lane = lanes_[ticket];
+  Lane& lane = lanes_[ticket / options_.size];
   if (lane.unsent > 0) --lane.unsent;
+  --unsent_to_[ticket % options_.size];
 }
 
 void Engine::failed(const Failure& failure) noexcept {
@@ -385,7 +388,11 @@ std::optional<std::uint32_t> Engine::waits_for() noexcept {
   for (const Lane& lane : lanes_) {
     if (lane.waits_for_a_message() && (oldest == nullptr || lane.tag < oldest->tag)) oldest = &lane;
   }
-  return oldest == nullptr ? std::nullopt : std::optional(oldest->step().peer);
+  if (oldest != nullptr) return oldest->step().peer;
+  for (std::uint32_t peer = 0; peer < options_.size; ++peer) {  // nor does a lane come free before
+    if (unsent_to_[peer] > 0) return peer;
+  }
+  return std::nullopt;
 }
 
 void Engine::answered(std::uint32_t peer, std::optional<std::uint32_t> waits_for) noexcept {

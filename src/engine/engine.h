@@ -84,6 +84,7 @@ class Engine final : private Inbox {
   std::vector<Lane> lanes_;
   std::deque<std::shared_ptr<Operation>> operations_;  // not done, oldest first
   std::vector<std::deque<Arrival>> mailboxes_;         // by peer
+  std::vector<std::size_t> unsent_to_;                 // messages, by peer
   std::map<std::uint32_t, std::string> lost_;          // peers, and why
   /// Begun when an operation is late, to find out whose fault it is.
   struct Inquiry {

@@ -132,8 +132,6 @@ class TcpTransport final : public Transport {
     setsockopt(stream->descriptor(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     connections_[place] =
         std::make_unique<TcpConnection>(std::move(stream), peer, max_message_bytes, buffers_);
-    epoll_event event{.events = 0, .data = {.u32 = place}};
-    epoll_ctl(poll_.get(), EPOLL_CTL_ADD, connections_[place]->descriptor(), &event);
     watch(place);
   }
 
@@ -178,9 +176,12 @@ class TcpTransport final : public Transport {
     const std::uint32_t wanted =
         (connection.paused() ? 0u : EPOLLIN) | (connection.wants_to_write() ? EPOLLOUT : 0u);
     if (wanted == watched_[place]) return;
-    watched_[place] = wanted;
     epoll_event event{.events = wanted, .data = {.u32 = place}};
-    epoll_ctl(poll_.get(), EPOLL_CTL_MOD, connection.descriptor(), &event);
+    const int change = watched_[place] == 0 ? EPOLL_CTL_ADD
+                       : wanted == 0        ? EPOLL_CTL_DEL  // else its end would be an event
+                                            : EPOLL_CTL_MOD;
+    epoll_ctl(poll_.get(), change, connection.descriptor(), &event);
+    watched_[place] = wanted;
   }
 
   const std::uint32_t count_;

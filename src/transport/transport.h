@@ -68,7 +68,7 @@ class Inbox {
   virtual void sent(std::uint64_t ticket) noexcept = 0;
   virtual void failed(const Failure& failure) noexcept = 0;
 
-  /// For a peer that asks: the rank whose message this one waits for, if it waits.
+  /// For a peer that asks: the rank that this one waits for, to send or to take a message, if any.
   virtual std::optional<std::uint32_t> waits_for() noexcept { return std::nullopt; }
   /// What a peer said that was asked.
   virtual void answered(std::uint32_t, std::optional<std::uint32_t> /*waits_for*/) noexcept {}
