@@ -35,7 +35,7 @@ demo: build $(gradients) ## Show the codecs on real gradients: a table and a pic
 	$(python) bench/plot_rate.py
 
 .PHONY: test
-test: build build/asan/build.ninja ## Run every test, in C++ and Python, with and without sanitizers
+test: build build/asan/build.ninja .venv/installed-gradients ## Run every test, in C++ and Python, with and without sanitizers
 	ctest --preset release -j $(JOBS)
 	$(python) -m pytest -q
 	cmake --build --preset asan
