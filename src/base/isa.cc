@@ -27,8 +27,8 @@ constexpr Isa kIsas[] = {
 };
 
 std::int64_t detected_targets() {
-  static const std::int64_t targets = hwy::SupportedTargets() | HWY_EMU128;
-  return targets;
+  static const std::int64_t kTargets = hwy::SupportedTargets() | HWY_EMU128;
+  return kTargets;
 }
 
 bool available(const Isa& isa) { return (isa.target & detected_targets() & HWY_TARGETS) != 0; }

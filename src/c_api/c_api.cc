@@ -134,8 +134,8 @@ const char* at(const std::vector<std::string>& texts, std::size_t index) noexcep
 }
 
 const std::vector<std::string>& isa_names() {
-  static const std::vector<std::string> names = available_isas();
-  return names;
+  static const std::vector<std::string> kNames = available_isas();
+  return kNames;
 }
 
 }  // namespace
@@ -178,8 +178,8 @@ const char* gradwire_codec_spec(const gradwire_codec* codec) {
 const char* gradwire_codec_list(size_t index) {
   const char* spec = nullptr;
   guarded([&] {
-    static const std::vector<std::string> specs = list_codecs();
-    spec = at(specs, index);
+    static const std::vector<std::string> kSpecs = list_codecs();
+    spec = at(kSpecs, index);
   });
   return spec;
 }

@@ -15,7 +15,7 @@
 
 enum { COUNT = 1000, CAPACITY = 1 << 16 };
 
-static const gradwire_random_key key = {.seed = 1, .step = 2, .tensor = 3, .rank = 4};
+static const gradwire_random_key kKey = {.seed = 1, .step = 2, .tensor = 3, .rank = 4};
 
 /* Aligned for every dtype. */
 typedef union buffer {
@@ -31,9 +31,9 @@ static size_t size_of(int dtype) { return dtype == GRADWIRE_F32 ? 4 : 2; }
 
 /* 0, 1, -2 and 0.5 in turn, which every dtype holds exactly. */
 static void fill(buffer* numbers, int dtype) {
-  static const float f32[] = {0.0F, 1.0F, -2.0F, 0.5F};
-  static const uint16_t f16[] = {0x0000, 0x3C00, 0xC000, 0x3800};
-  static const uint16_t bf16[] = {0x0000, 0x3F80, 0xC000, 0x3F00};
+  const float f32[] = {0.0F, 1.0F, -2.0F, 0.5F};
+  const uint16_t f16[] = {0x0000, 0x3C00, 0xC000, 0x3800};
+  const uint16_t bf16[] = {0x0000, 0x3F80, 0xC000, 0x3F00};
   for (int i = 0; i < COUNT; ++i) {
     if (dtype == GRADWIRE_F32) {
       numbers->f32[i] = f32[i % 4];
@@ -53,7 +53,7 @@ static gradwire_codec* make(const char* spec) {
 static size_t encode(const gradwire_codec* codec, size_t count, int dtype, unsigned char* out) {
   size_t written = 0;
   EXPECT(gradwire_codec_max_frame_bytes(codec, count) <= CAPACITY);
-  EXPECT_OK(gradwire_frame_encode(codec, &source, count, dtype, &key, 0, out, CAPACITY, &written));
+  EXPECT_OK(gradwire_frame_encode(codec, &source, count, dtype, &kKey, 0, out, CAPACITY, &written));
   EXPECT(written > 0 && written <= gradwire_codec_max_frame_bytes(codec, count));
   return written;
 }
@@ -132,7 +132,7 @@ static void null_codecs_are_harmless(void) {
   EXPECT(gradwire_codec_traits(NULL) == 0);
   EXPECT(gradwire_codec_max_frame_bytes(NULL, 10) == 0);
   EXPECT_FAILURE(
-      gradwire_frame_encode(NULL, &source, 1, GRADWIRE_F32, &key, 0, frame, CAPACITY, &written),
+      gradwire_frame_encode(NULL, &source, 1, GRADWIRE_F32, &kKey, 0, frame, CAPACITY, &written),
       GRADWIRE_INVALID_ARGUMENT, "codec is null");
   EXPECT_FAILURE(gradwire_codec_fit(NULL, &source, 1, GRADWIRE_F32, &codec),
                  GRADWIRE_INVALID_ARGUMENT, "codec is null");
@@ -182,7 +182,7 @@ static void check_decode_add(const gradwire_codec* codec, size_t count, int dtyp
   EXPECT_OK(gradwire_frame_decode_add(frame, bytes, sum, count, GRADWIRE_F32));
   int sums_hold = 1, bounds_hold = 1;
   for (size_t i = 0; i < count; ++i) {
-    static const float exact[] = {0.0F, 1.0F, -2.0F, 0.5F};
+    const float exact[] = {0.0F, 1.0F, -2.0F, 0.5F};
     sums_hold &= sum[i] == 8.0F + decoded[i];
     bounds_hold &= decoded[i] - exact[i % 4] <= 3.0F && exact[i % 4] - decoded[i] <= 3.0F;
   }
@@ -191,7 +191,7 @@ static void check_decode_add(const gradwire_codec* codec, size_t count, int dtyp
 }
 
 static void every_codec_dtype_and_count_round_trips(void) {
-  static const size_t counts[] = {0, 1, 7, 8, 127, 128, 129, COUNT};
+  const size_t counts[] = {0, 1, 7, 8, 127, 128, 129, COUNT};
   for (size_t c = 0; gradwire_codec_list(c) != NULL; ++c) {
     gradwire_codec* codec = make(gradwire_codec_list(c));
     for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); ++n) {
@@ -208,7 +208,7 @@ static void no_numbers_need_no_pointer(void) {
   size_t written = 0;
   gradwire_codec* codec = make("uniform");
   EXPECT_OK(
-      gradwire_frame_encode(codec, NULL, 0, GRADWIRE_F32, &key, 0, frame, CAPACITY, &written));
+      gradwire_frame_encode(codec, NULL, 0, GRADWIRE_F32, &kKey, 0, frame, CAPACITY, &written));
   EXPECT_OK(gradwire_frame_decode(frame, written, NULL, 0, GRADWIRE_F32));
   gradwire_codec_destroy(codec);
 }
@@ -220,7 +220,7 @@ static void slices_draw_what_the_whole_draws(void) {
   for (int i = 0; i < COUNT; ++i) source.f32[i] = 0.37F * (float)(i % 29);
   const size_t bytes = encode(codec, COUNT, GRADWIRE_F32, frame);
   EXPECT_OK(gradwire_frame_decode(frame, bytes, whole, COUNT, GRADWIRE_F32));
-  EXPECT_OK(gradwire_frame_encode(codec, source.f32 + 256, COUNT - 256, GRADWIRE_F32, &key, 256,
+  EXPECT_OK(gradwire_frame_encode(codec, source.f32 + 256, COUNT - 256, GRADWIRE_F32, &kKey, 256,
                                   frame, CAPACITY, &written));
   EXPECT_OK(gradwire_frame_decode(frame, written, part, COUNT - 256, GRADWIRE_F32));
   EXPECT(memcmp(whole + 256, part, (COUNT - 256) * sizeof(float)) == 0);
@@ -253,33 +253,33 @@ static void wrong_encode_arguments_are_refused(void) {
   gradwire_codec* codec = make("none");
   const size_t enough = gradwire_codec_max_frame_bytes(codec, 10);
   EXPECT_FAILURE(
-      gradwire_frame_encode(codec, NULL, 10, GRADWIRE_F32, &key, 0, frame, enough, &written),
+      gradwire_frame_encode(codec, NULL, 10, GRADWIRE_F32, &kKey, 0, frame, enough, &written),
       GRADWIRE_INVALID_ARGUMENT, "data is null");
-  EXPECT_FAILURE(gradwire_frame_encode(codec, &source, 10, 3, &key, 0, frame, enough, &written),
+  EXPECT_FAILURE(gradwire_frame_encode(codec, &source, 10, 3, &kKey, 0, frame, enough, &written),
                  GRADWIRE_INVALID_ARGUMENT, "GRADWIRE_BF16");
-  EXPECT_FAILURE(gradwire_frame_encode(codec, &source, 10, -1, &key, 0, frame, enough, &written),
+  EXPECT_FAILURE(gradwire_frame_encode(codec, &source, 10, -1, &kKey, 0, frame, enough, &written),
                  GRADWIRE_INVALID_ARGUMENT, "dtype");
-  EXPECT_FAILURE(gradwire_frame_encode(codec, source.bytes + 1, 10, GRADWIRE_F16, &key, 0, frame,
+  EXPECT_FAILURE(gradwire_frame_encode(codec, source.bytes + 1, 10, GRADWIRE_F16, &kKey, 0, frame,
                                        enough, &written),
                  GRADWIRE_INVALID_ARGUMENT, "aligned");
-  EXPECT_FAILURE(gradwire_frame_encode(codec, &source, SIZE_MAX / 2, GRADWIRE_F32, &key, 0, frame,
+  EXPECT_FAILURE(gradwire_frame_encode(codec, &source, SIZE_MAX / 2, GRADWIRE_F32, &kKey, 0, frame,
                                        enough, &written),
                  GRADWIRE_INVALID_ARGUMENT, "count");
   EXPECT_FAILURE(
       gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, NULL, 0, frame, enough, &written),
       GRADWIRE_INVALID_ARGUMENT, "random is null");
   EXPECT_FAILURE(
-      gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &key, 64, frame, enough, &written),
+      gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &kKey, 64, frame, enough, &written),
       GRADWIRE_INVALID_ARGUMENT, "128");
   EXPECT_FAILURE(
-      gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &key, 0, NULL, enough, &written),
+      gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &kKey, 0, NULL, enough, &written),
       GRADWIRE_INVALID_ARGUMENT, "frame is null");
-  EXPECT_FAILURE(
-      gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &key, 0, frame, enough - 1, &written),
-      GRADWIRE_BUFFER_TOO_SMALL, "max_frame_bytes");
+  EXPECT_FAILURE(gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &kKey, 0, frame,
+                                       enough - 1, &written),
+                 GRADWIRE_BUFFER_TOO_SMALL, "max_frame_bytes");
   EXPECT(written == 77);
   EXPECT_FAILURE(
-      gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &key, 0, frame, enough, NULL),
+      gradwire_frame_encode(codec, &source, 10, GRADWIRE_F32, &kKey, 0, frame, enough, NULL),
       GRADWIRE_INVALID_ARGUMENT, "written is null");
   gradwire_codec_destroy(codec);
 }
@@ -331,7 +331,7 @@ static void frames_need_no_alignment(void) {
     size_t written = 0;
     fill(&source, GRADWIRE_F32);
     const size_t bytes = encode(codec, COUNT, GRADWIRE_F32, frame);
-    EXPECT_OK(gradwire_frame_encode(codec, &source, COUNT, GRADWIRE_F32, &key, 0, other_frame + 1,
+    EXPECT_OK(gradwire_frame_encode(codec, &source, COUNT, GRADWIRE_F32, &kKey, 0, other_frame + 1,
                                     CAPACITY - 1, &written));
     EXPECT(written == bytes && memcmp(frame, other_frame + 1, bytes) == 0);
     EXPECT_OK(gradwire_frame_decode(frame, bytes, &source, COUNT, GRADWIRE_F32));
@@ -353,9 +353,9 @@ static void a_frame_holds_segments_of_several_kinds(void) {
   fill(&source, GRADWIRE_F32);
   fill(&half, GRADWIRE_BF16);
   const gradwire_segment segments[] = {
-      {.codec = none, .data = source.f32, .count = 100, .dtype = GRADWIRE_F32, .random = key},
-      {.codec = uniform, .data = half.half, .count = 200, .dtype = GRADWIRE_BF16, .random = key},
-      {.codec = none, .data = source.f32, .count = 50, .dtype = GRADWIRE_F32, .random = key}};
+      {.codec = none, .data = source.f32, .count = 100, .dtype = GRADWIRE_F32, .random = kKey},
+      {.codec = uniform, .data = half.half, .count = 200, .dtype = GRADWIRE_BF16, .random = kKey},
+      {.codec = none, .data = source.f32, .count = 50, .dtype = GRADWIRE_F32, .random = kKey}};
   const gradwire_output outputs[] = {
       {first, 100, GRADWIRE_F32}, {second, 200, GRADWIRE_BF16}, {third, 50, GRADWIRE_F32}};
 
@@ -387,8 +387,8 @@ static void wrong_segments_are_refused_and_touch_nothing(void) {
   size_t written = 77, segment_count = 77;
   fill(&source, GRADWIRE_F32);
   gradwire_segment segments[] = {
-      {.codec = codec, .data = &source, .count = 10, .dtype = GRADWIRE_F32, .random = key},
-      {.codec = NULL, .data = &source, .count = 20, .dtype = GRADWIRE_F32, .random = key}};
+      {.codec = codec, .data = &source, .count = 10, .dtype = GRADWIRE_F32, .random = kKey},
+      {.codec = NULL, .data = &source, .count = 20, .dtype = GRADWIRE_F32, .random = kKey}};
   EXPECT_FAILURE(gradwire_segments_encode(segments, 2, frame, CAPACITY, &written),
                  GRADWIRE_INVALID_ARGUMENT, "codec is null");
   EXPECT_FAILURE(gradwire_segments_encode(NULL, 2, frame, CAPACITY, &written),

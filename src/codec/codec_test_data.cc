@@ -188,7 +188,8 @@ std::vector<std::string> typical_specs() {
 std::vector<std::byte> encode(const Codec& codec, const Tensor& x, const EncodeOptions& options) {
   constexpr std::size_t kGuard = 64;
   constexpr std::byte kMark{0xa5};
-  const std::vector<std::byte> before = x.bytes();
+  const std::vector<std::byte>& bytes = x.bytes();
+  const std::vector<std::byte> before(bytes.begin(), bytes.end());
   const std::size_t most = codec.max_encoded_bytes(x.count());
   std::vector<std::byte> out(most + kGuard, kMark);
   const Encoded done = codec.encode(x.view(), options, std::span(out).first(most));

@@ -17,8 +17,8 @@ struct AllTables {
 }  // namespace
 
 const std::array<RansTable, kTables>& tables() noexcept {
-  static const AllTables all;
-  return all.tables;
+  static const AllTables kAll;
+  return kAll.tables;
 }
 
 }  // namespace gradwire::grid
