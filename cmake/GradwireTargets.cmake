@@ -38,17 +38,18 @@ function(gradwire_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 600)
 endfunction()
 
-# gradwire_mpi_test(<name> COMMAND <program> <argument>...)
+# gradwire_mpi_test(<name> TARGET <program> [ARGUMENTS <argument>...])
 #
 # Four processes under mpirun. It passes when all of them return 0. ThreadSanitizer cannot see into
 # MPI and takes its locks for races.
 function(gradwire_mpi_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET" "ARGUMENTS")
   if(NOT GRADWIRE_BUILD_TESTS OR GRADWIRE_SANITIZE MATCHES "thread")
     return()
   endif()
   add_test(NAME ${name}
-           COMMAND "${MPIEXEC_EXECUTABLE}" --allow-run-as-root --oversubscribe -n 4 ${arg_COMMAND})
+           COMMAND "${MPIEXEC_EXECUTABLE}" --allow-run-as-root --oversubscribe -n 4
+                   "$<TARGET_FILE:${arg_TARGET}>" ${arg_ARGUMENTS})
   # A sanitizer stands between us and the loader, which then does not know who asks for the module;
   # and MPI keeps what it allocates.
   set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 300 PROCESSORS 2

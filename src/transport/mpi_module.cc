@@ -14,18 +14,24 @@ namespace {
 
 /// Handles are pointers or integers, as the MPI likes.
 template <class Handle>
+struct Wrapped {
+  Handle handle;
+};
+
+template <class Handle>
 std::uint64_t pack(Handle handle) noexcept {
-  static_assert(sizeof(Handle) <= sizeof(std::uint64_t));
+  const Wrapped<Handle> wrapped{handle};
+  static_assert(sizeof(wrapped) <= sizeof(std::uint64_t));
   std::uint64_t packed = 0;
-  std::memcpy(&packed, &handle, sizeof(handle));
+  std::memcpy(&packed, &wrapped, sizeof(wrapped));
   return packed;
 }
 
 template <class Handle>
 Handle unpack(std::uint64_t packed) noexcept {
-  Handle handle;
-  std::memcpy(&handle, &packed, sizeof(handle));
-  return handle;
+  Wrapped<Handle> wrapped;
+  std::memcpy(&wrapped, &packed, sizeof(wrapped));
+  return wrapped.handle;
 }
 
 MpiState begun(int result) noexcept {

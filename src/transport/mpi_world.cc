@@ -18,7 +18,12 @@ MpiCalls& load_module() {
   refuse("this gradwire was built without MPI: install libopenmpi-dev and build again");
 #endif
   void* const module = dlopen("libgradwire_mpi.so", RTLD_NOW | RTLD_LOCAL);
-  if (module == nullptr) refuse(fmt::format("MPI cannot be loaded: {}", dlerror()));
+  if (module == nullptr) {
+    refuse(
+        fmt::format("MPI cannot be loaded: {}; install openmpi-bin, and libgradwire_mpi.so "
+                    "beside gradwire's own library or in LD_LIBRARY_PATH",
+                    dlerror()));
+  }
   const auto entry = reinterpret_cast<MpiEntry>(dlsym(module, kMpiSymbol));
   if (entry == nullptr) refuse("libgradwire_mpi.so is of another version of gradwire");
   return *entry();
