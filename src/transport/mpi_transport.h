@@ -8,8 +8,8 @@
 // MPI tells nobody that a rank has left. Closing therefore says goodbye to all peers. A rank that
 // dies without shows as a missed deadline, unless mpirun ends the job first, as it does by default.
 //
-// Closing never waits. What MPI is not done with is left behind, and freed by a later rank's
-// closing or connecting once all peers have said goodbye; if they never do, it stays.
+// Closing never waits. What MPI is not done with is left behind, and freed by a later
+// closing or connecting here once all peers have said goodbye; if they never do, it stays.
 #pragma once
 
 #include <memory>
