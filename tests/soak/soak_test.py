@@ -111,7 +111,7 @@ def done(digest: str) -> dict:
     ("ranks", "objection"),
     [
         ([reports(error(), END)] * 2, None),
-        ([reports(error(over=1.1), END)] * 2, "1.10 s after the deadline"),
+        ([reports(error(over=3.1), END)] * 2, "3.10 s after the deadline"),
         ([reports(error("rank 0 failed"), END)] * 2, "blames another"),
         ([reports(error("it failed"), END)] * 2, "names nobody"),
         ([reports(error(), END), reports(END)], "saw no error"),
