@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,7 @@
 
 #include "gradwire/codec.h"
 #include "gradwire/error.h"
+#include "gradwire/store.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire {
@@ -105,6 +107,11 @@ class Work {
   /// Returns when the operation is done; throws its `Error`.
   void wait();
   bool done() const noexcept;
+  /// Calls `callback` once, with null or what went wrong: on the communicator's thread when the
+  /// operation ends, or right here when it has ended. It must not throw and should be short, as
+  /// other operations wait meanwhile; it may start operations, but not wait for them, nor destroy
+  /// the communicator.
+  void on_done(std::function<void(const Error*)> callback);
   Statistics statistics() const;  ///< once done
 
  private:
@@ -115,6 +122,9 @@ class Communicator {
  public:
   /// Throws `Error(timeout)` that names who did not come.
   static std::unique_ptr<Communicator> connect(const ConnectOptions& options);
+  /// The ranks find one another through `store` instead of `options.store`. It is used during the
+  /// call only, and must not hold keys of another communicator.
+  static std::unique_ptr<Communicator> connect(const ConnectOptions& options, Store& store);
   /// All ranks as threads of this process, for tests and simulations. `options.rank`, `size`,
   /// `store` and `transport` are ignored.
   static std::vector<std::unique_ptr<Communicator>> in_process(std::uint32_t size,

@@ -1,7 +1,12 @@
 // What collectives promise beyond the sum: many at once, feedback, parts, roots, faults.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <mutex>
 #include <random>
 
 #include "engine/engine_test_ranks.h"
@@ -281,6 +286,91 @@ TEST(Barrier, nobody_leaves_before_all_have_come) {
 }
 
 // ---------------------------------------------------------------------------------------------
+
+Work start_sum(Communicator& me, Numbers& x, std::chrono::milliseconds timeout = {}) {
+  const Tensor tensor{"x", {x.data(), x.size()}};
+  return me.all_reduce({&tensor, 1}, {.timeout = timeout});
+}
+
+TEST(Work, callbacks_come_once_when_the_operation_ends_or_has_ended) {
+  auto ranks = Communicator::in_process(2);
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers first = integers(1000, me.rank()), second = first;
+    std::promise<void> both;
+    std::atomic<int> calls = 0;
+    Work work = start_sum(me, first);
+    work.on_done([&](const Error* error) {  // may start what comes next
+      EXPECT_EQ(error, nullptr);
+      ++calls;
+      start_sum(me, second).on_done([&](const Error*) {
+        ++calls;
+        both.set_value();
+      });
+    });
+    both.get_future().wait();
+    work.on_done([&](const Error* error) { calls += error == nullptr ? 10 : 100; });
+    EXPECT_EQ(calls, 12);
+    EXPECT_TRUE(same_bits(first, sum_of_all(1000, 2)));
+    EXPECT_TRUE(same_bits(second, sum_of_all(1000, 2)));
+  });
+}
+
+TEST(Work, callbacks_get_the_error) {
+  auto ranks = Communicator::in_process(2);
+  Numbers x = integers(1000, 0);
+  std::promise<std::string> said;
+  Work work = start_sum(*ranks[0], x, std::chrono::milliseconds(50));
+  work.on_done([&](const Error* error) { said.set_value(error ? error->what() : ""); });
+  const std::string error = said.get_future().get();
+  EXPECT_NE(error.find("rank 1 held up all_reduce"), std::string::npos) << error;
+}
+
+/// A store that a program has of its own.
+class SharedMap final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value, Deadline) override {
+    const std::lock_guard lock(mutex_);
+    values_[key] = value;
+    changed_.notify_all();
+  }
+  std::string get(const std::string& key, Deadline deadline) override {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, deadline, [&] { return values_.contains(key); })) {
+      throw Error(ErrorCode::timeout, "nobody set " + key);
+    }
+    return values_[key];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;  // guarded by mutex_
+};
+
+TEST(Connect, ranks_find_one_another_through_a_store_of_the_callers) {
+  SharedMap store;
+  constexpr std::uint32_t kRanks = 3;
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto me = Communicator::connect({.rank = rank, .size = kRanks}, store);
+      Numbers x = integers(1000, rank);
+      start_sum(*me, x).wait();
+      EXPECT_TRUE(same_bits(x, sum_of_all(1000, kRanks)));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Connect, who_does_not_come_through_the_callers_store_is_named) {
+  SharedMap store;
+  try {
+    Communicator::connect({.rank = 0, .size = 2, .timeout = std::chrono::milliseconds(50)}, store);
+    FAIL() << "connected alone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+  }
+}
 
 TEST(Faults, a_rank_that_never_calls_is_named_on_all_others) {
   auto ranks = Communicator::in_process(4, {.timeout = std::chrono::milliseconds(2000)});

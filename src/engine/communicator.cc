@@ -230,6 +230,37 @@ ConnectOptions placed(ConnectOptions options) {
   return options;
 }
 
+EngineOptions engine_options(const ConnectOptions& options) {
+  return {.rank = options.rank,
+          .size = options.size,
+          .lanes = options.lanes,
+          .message_bytes = kMessageBytes};
+}
+
+std::unique_ptr<Communicator> alone(const ConnectOptions& options) {
+  return std::make_unique<Ranked>(nullptr, engine_options(options), options);
+}
+
+std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, Deadline deadline) {
+  Connected connected = rendezvous(
+      store, {.me = options.rank,
+              .count = options.size,
+              .secret = options.secret,
+              .encryption = {options.encryption,
+                             {options.certificate, options.private_key, options.authority}},
+              .transport = options.transport,
+              .launched_by_mpi = options.store == "mpi",
+              .interface = options.interface,
+              .port = options.port,
+              .message_bytes = kMessageBytes,
+              .deadline = deadline});
+  EngineOptions engine = engine_options(options);
+  engine.per_host = connected.per_host;
+  engine.in_memory = connected.all_in_memory;
+  share_cores(engine, options, connected.on_this_host);
+  return std::make_unique<Ranked>(std::move(connected.transport), engine, options);
+}
+
 }  // namespace
 
 void Work::wait() {
@@ -245,6 +276,17 @@ bool Work::done() const noexcept {
   return state_->done;
 }
 
+void Work::on_done(std::function<void(const Error*)> callback) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->done) {
+      state_->callbacks.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback(state_->error ? &*state_->error : nullptr);
+}
+
 Statistics Work::statistics() const {
   const std::lock_guard lock(state_->mutex);
   return state_->statistics;
@@ -253,29 +295,16 @@ Statistics Work::statistics() const {
 std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked) {
   const ConnectOptions options = placed(asked);
   check_options(options);
+  if (options.size == 1) return alone(options);
   const Deadline deadline = Clock::now() + options.timeout;
-  EngineOptions engine{.rank = options.rank,
-                       .size = options.size,
-                       .lanes = options.lanes,
-                       .message_bytes = kMessageBytes};
-  if (options.size == 1) return std::make_unique<Ranked>(nullptr, engine, options);
   const auto store = open_store(options.store, options.rank, deadline, options.secret);
-  Connected connected = rendezvous(
-      *store, {.me = options.rank,
-               .count = options.size,
-               .secret = options.secret,
-               .encryption = {options.encryption,
-                              {options.certificate, options.private_key, options.authority}},
-               .transport = options.transport,
-               .launched_by_mpi = options.store == "mpi",
-               .interface = options.interface,
-               .port = options.port,
-               .message_bytes = kMessageBytes,
-               .deadline = deadline});
-  engine.per_host = connected.per_host;
-  engine.in_memory = connected.all_in_memory;
-  share_cores(engine, options, connected.on_this_host);
-  return std::make_unique<Ranked>(std::move(connected.transport), engine, options);
+  return meet(options, *store, deadline);
+}
+
+std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& options, Store& store) {
+  check_options(options);
+  if (options.size == 1) return alone(options);
+  return meet(options, store, Clock::now() + options.timeout);
 }
 
 std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_t size,

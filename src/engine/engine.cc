@@ -20,12 +20,17 @@ constexpr auto kPatience = std::chrono::milliseconds(500);  // with ranks that a
 }  // namespace
 
 void WorkState::finish(std::optional<Error> failure) {
-  const std::lock_guard lock(mutex);
-  if (done) return;
-  done = true;
-  error = std::move(failure);
-  statistics.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
-  changed.notify_all();
+  std::vector<std::function<void(const Error*)>> calls;
+  {
+    const std::lock_guard lock(mutex);
+    if (done) return;
+    done = true;
+    error = std::move(failure);
+    statistics.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+    calls.swap(callbacks);
+    changed.notify_all();
+  }
+  for (const auto& call : calls) call(error ? &*error : nullptr);
 }
 
 Engine::Engine(std::unique_ptr<Transport> transport, const EngineOptions& options)
@@ -341,11 +346,14 @@ void Engine::fail(const Error& error, std::uint32_t culprit) {
     lane.operation.reset();
     lane.unsent = 0;
   }
-  for (const auto& operation : operations_) operation->work->finish(error);
+  std::vector<std::shared_ptr<Operation>> failed(operations_.begin(), operations_.end());
   operations_.clear();
-  const std::lock_guard lock(mutex_);
-  for (const auto& operation : submitted_) operation->work->finish(error);
-  submitted_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    failed.insert(failed.end(), submitted_.begin(), submitted_.end());
+    submitted_.clear();
+  }
+  for (const auto& operation : failed) operation->work->finish(error);
 }
 
 // ---------------------------------------------------------------------------------------------

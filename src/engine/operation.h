@@ -4,7 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,9 +22,10 @@ namespace gradwire::engine {
 struct WorkState {
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false;            // guarded by mutex
-  std::optional<Error> error;   // guarded by mutex
-  Statistics statistics;        // the engine's until done
+  bool done = false;                                         // guarded by mutex
+  std::optional<Error> error;                                // guarded by mutex
+  std::vector<std::function<void(const Error*)>> callbacks;  // guarded by mutex
+  Statistics statistics;                                     // the engine's until done
   std::atomic<int> waiting{0};  // callers that do nothing else meanwhile
   Clock::time_point begun = Clock::now();
 

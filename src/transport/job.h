@@ -2,16 +2,14 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
-namespace gradwire {
+#include "gradwire/store.h"
 
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
+namespace gradwire {
 
 /// For `poll`: at most a minute, 0 when it has passed.
 int milliseconds_until(Deadline deadline);

@@ -1,22 +1,14 @@
-// Where ranks find one another: a place that all of them can write to and read from.
+// The stores that gradwire opens by itself.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "transport/job.h"
+#include "gradwire/store.h"
 
 namespace gradwire {
-
-class Store {
- public:
-  virtual ~Store() = default;
-  /// Both throw `Error(timeout)` when the store does not answer in time; `get` waits until somebody
-  /// has set the key.
-  virtual void set(const std::string& key, const std::string& value, Deadline deadline) = 0;
-  virtual std::string get(const std::string& key, Deadline deadline) = 0;
-};
 
 /// "file:DIRECTORY", "tcp:HOST:PORT" or "mpi". Throws `Error(invalid_argument)` that says so. With
 /// a secret only ranks that have it, too, can use a tcp store.
