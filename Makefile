@@ -35,7 +35,7 @@ demo: build $(gradients) ## Show the codecs on real gradients: a table and a pic
 	$(python) bench/plot_rate.py
 
 .PHONY: test
-test: build build/asan/build.ninja .venv/installed-gradients ## Run every test, in C++ and Python, with and without sanitizers
+test: build build/asan/build.ninja ## Run every test, in C++ and Python, with and without sanitizers
 	ctest --preset release -j $(JOBS)
 	$(python) -m pytest -q
 	cmake --build --preset asan
@@ -102,8 +102,9 @@ build/%/build.ninja: CMakePresets.json $(stamps)/apt-build .venv/importable
 	cmake --preset $*
 	@touch $@
 
+build/release/build.ninja: .venv/installed-torch
 build/fuzz/build.ninja: $(stamps)/apt-fuzz
 
-$(gradients): | $(stamps)/apt-demo .venv/installed-dev .venv/installed-gradients
+$(gradients): | $(stamps)/apt-demo .venv/installed-torch
 	@mkdir -p $(@D)
 	$(python) bench/capture_gradients.py --output $@

@@ -19,8 +19,16 @@ struct Variable {
   void (*apply)(std::string_view value);
 };
 
+void leave_to_python(std::string_view) {}  // python/gradwire/torch/settings.py
+
 constexpr Variable kVariables[] = {
     {"GRADWIRE_ISA", use_isa},
+    {"GRADWIRE_CODEC", leave_to_python},
+    {"GRADWIRE_EXACT", leave_to_python},
+    {"GRADWIRE_FEEDBACK", leave_to_python},
+    {"GRADWIRE_INTERFACE", leave_to_python},
+    {"GRADWIRE_SECRET", leave_to_python},
+    {"GRADWIRE_SUMMARY", leave_to_python},
 };
 
 const Variable* find(std::string_view name) {

@@ -1,0 +1,155 @@
+"""Compressed gradients for PyTorch.
+
+Without a change to the script::
+
+    gradwire run --nproc-per-node 4 train.py
+
+By one line::
+
+    torch.distributed.init_process_group("gradwire")
+
+Or for one model, with a say in how::
+
+    model = DistributedDataParallel(model)
+    gradwire.torch.compress(model, codec="grid:step=0.5", exact=["*embedding*"])
+
+Gradients are compressed and nothing else: `torch.distributed.all_reduce` and all other collectives
+stay exact, whatever the backend. Biases, norms and small layers travel exactly, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from . import autoload, channels, ddp, settings
+from . import stats as _stats
+from ._native import enter_exact, leave_exact
+from .settings import DEFAULT_CODEC
+from .stats import LayerStats, Stats
+
+__all__ = [
+    "LayerStats",
+    "Stats",
+    "all_reduce",
+    "compress",
+    "exact",
+    "load_state_dict",
+    "state_dict",
+    "stats",
+]
+
+autoload.register()
+
+
+def compress(
+    model: torch.nn.Module,
+    codec: str = DEFAULT_CODEC,
+    *,
+    exact: Iterable[str] = (),
+    codecs: Mapping[str, str] | None = None,
+    feedback: bool = False,
+    seed: int = 0,
+) -> torch.nn.Module:
+    """Compresses the gradients of a model wrapped in DistributedDataParallel; returns it.
+
+    All ranks call it together, with the same arguments, after wrapping the model and before the
+    first backward pass; and again, between steps, to change them.
+
+    `exact` and the keys of `codecs` are patterns as in a shell, matched against the names of
+    ``model.module.named_parameters()``: layers that travel exactly, and layers with a codec of
+    their own (the first that matches). `feedback` keeps what a codec held back and adds it in the
+    next step; then save `state_dict` with your checkpoints. `seed` is that of stochastic rounding.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(
+            f"{type(model).__name__} is not distributed; wrap it in DistributedDataParallel first"
+        )
+    ddp.compress(model, settings.Settings(codec, tuple(exact), dict(codecs or {}), feedback, seed))
+    return model
+
+
+def all_reduce(
+    tensor: torch.Tensor,
+    codec: str = DEFAULT_CODEC,
+    *,
+    op: str = "sum",
+    name: str = "",
+    feedback: bool = False,
+    group: distributed.ProcessGroup | None = None,
+    async_op: bool = False,
+) -> distributed.Work | None:
+    """The compressed sum (or ``op="mean"``) of a tensor over all ranks of the group, in place.
+
+    With `async_op` it returns a ``Work`` at once; ``wait()`` for it before using the tensor.
+    `feedback` needs a `name`, by which the next call finds what this one held back.
+    """
+    if op not in ("sum", "mean"):
+        raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")
+    if feedback and not name:
+        raise ValueError("feedback needs a name, the same in every step")
+    work = channels.all_reduce(group, tensor, codec, f"/{name}", feedback, op == "mean")
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Gradients whose backward pass runs inside travel exactly. The same on all ranks."""
+    enter_exact()
+    try:
+        yield
+    finally:
+        leave_exact()
+
+
+def state_dict() -> dict[str, Any]:
+    """What a run needs to go on exactly where it stopped. Each rank saves its own.
+
+    Residuals of feedback and counters, of all models and groups of the process in the order in
+    which they were first compressed.
+    """
+    residuals = [torch.frombuffer(bytearray(each), dtype=torch.uint8) for each in channels.save()]
+    return {
+        "version": 1,
+        "residuals": residuals,
+        "calls": channels.save_calls(),
+        "steps": ddp.save_steps(),
+    }
+
+
+def load_state_dict(state: Mapping[str, Any]) -> None:
+    """Goes on from `state_dict`, before the first step; models may be compressed later."""
+    if state.get("version") != 1:
+        raise ValueError(f"this state has version {state.get('version')}; only 1 is known")
+    channels.load([bytes(each.numpy()) for each in state["residuals"]], state["calls"])
+    ddp.load_steps(state["steps"])
+
+
+def stats(model: torch.nn.Module) -> Stats:
+    """What compression saved so far, by layer; ``print`` it."""
+    return _stats.of(ddp.compression_of(model))
+
+
+@atexit.register
+def _say_what_was_sent() -> None:
+    if not settings.wants_summary() or os.environ.get("RANK", "0") != "0":
+        return
+    for compression in ddp.all_compressions():
+        found = _stats.of(compression)
+        if found.sent_bytes:
+            print(
+                f"gradwire: {found.steps} steps; rank 0 sent {_stats.human(found.sent_bytes)} of "
+                f"gradients instead of {_stats.human(found.bytes)} ({found.ratio:.1f} times less)",
+                file=sys.stderr,
+            )

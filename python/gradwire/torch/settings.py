@@ -1,0 +1,76 @@
+"""How gradients travel unless a program says otherwise, and the variables that say so.
+
+The only place where the PyTorch side reads the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+DEFAULT_CODEC = "grid:step=0.5"
+LEAST_ELEMENTS = 1024
+"""Smaller layers travel exactly: they cost next to nothing."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `gradwire.torch.compress` takes."""
+
+    codec: str = DEFAULT_CODEC
+    exact: tuple[str, ...] = ()
+    codecs: Mapping[str, str] = field(default_factory=dict)
+    feedback: bool = False
+    seed: int = 0
+
+    def codec_of(self, name: str, parameter) -> str:
+        """How the gradient of this parameter travels.
+
+        Biases, norms and small layers travel exactly, as does what the patterns in `exact` match.
+        """
+        if parameter.dim() < 2 or parameter.numel() < LEAST_ELEMENTS:
+            return "none"
+        if any(fnmatchcase(name, pattern) for pattern in self.exact):
+            return "none"
+        chosen = (spec for pattern, spec in self.codecs.items() if fnmatchcase(name, pattern))
+        return next(chosen, self.codec)
+
+
+def is_on() -> bool:
+    """Whether unchanged scripts are compressed: ``GRADWIRE=1``."""
+    return _flag("GRADWIRE")
+
+
+def wants_summary() -> bool:
+    """Whether rank 0 says at exit what was sent: ``GRADWIRE_SUMMARY=1``."""
+    return _flag("GRADWIRE_SUMMARY")
+
+
+def from_environment() -> Settings:
+    """``GRADWIRE_CODEC``, ``GRADWIRE_FEEDBACK`` and ``GRADWIRE_EXACT`` (patterns with commas)."""
+    patterns = os.environ.get("GRADWIRE_EXACT", "").split(",")
+    return Settings(
+        codec=os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC),
+        exact=tuple(pattern for pattern in patterns if pattern),
+        feedback=_flag("GRADWIRE_FEEDBACK"),
+    )
+
+
+def secret() -> str:
+    """Of the job, for encryption: ``GRADWIRE_SECRET``."""
+    return os.environ.get("GRADWIRE_SECRET", "")
+
+
+def interface() -> str:
+    """For tcp: ``GRADWIRE_INTERFACE``, or the one that gloo was told to use."""
+    gloo = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    return os.environ.get("GRADWIRE_INTERFACE", gloo)
+
+
+def _flag(name: str) -> bool:
+    value = os.environ.get(name, "0")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{name} is {value!r}; set it to 1 or 0")
+    return value == "1"

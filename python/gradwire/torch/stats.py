@@ -1,0 +1,80 @@
+"""What compression saved, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._native import Compression
+
+
+@dataclass(frozen=True)
+class LayerStats:
+    """One parameter, over all steps so far, on this rank."""
+
+    codec: str
+    elements: int
+    bytes: int
+    """That an exact exchange would have sent."""
+    sent_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        return self.bytes / self.sent_bytes if self.sent_bytes else 1.0
+
+
+@dataclass(frozen=True)
+class Stats:
+    """One model, over all steps so far, on this rank. Prints as a table."""
+
+    steps: int
+    layers: dict[str, LayerStats]
+
+    @property
+    def bytes(self) -> int:
+        """That an exact exchange would have sent."""
+        return sum(layer.bytes for layer in self.layers.values())
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum(layer.sent_bytes for layer in self.layers.values())
+
+    @property
+    def ratio(self) -> float:
+        return self.bytes / self.sent_bytes if self.sent_bytes else 1.0
+
+    def __str__(self) -> str:
+        rows = [("layer", "codec", "elements", "bytes", "sent", "ratio")]
+        for name, layer in [*self.layers.items(), ("all", self._total())]:
+            sizes = (human(layer.bytes), human(layer.sent_bytes), f"{layer.ratio:.1f}")
+            rows.append((name, layer.codec, f"{layer.elements}", *sizes))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        left = 2  # columns of text
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if i < left else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        )
+
+    def _total(self) -> LayerStats:
+        elements = sum(layer.elements for layer in self.layers.values())
+        return LayerStats("", elements, self.bytes, self.sent_bytes)
+
+
+def of(compression: Compression) -> Stats:
+    """In the order of names."""
+    layers = {}
+    for name, *rest in sorted(compression.totals()):
+        layers[name.split("/", 1)[1]] = LayerStats(*rest)
+    return Stats(compression.steps, layers)
+
+
+def human(count: int) -> str:
+    """12.3 MB."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    raise AssertionError

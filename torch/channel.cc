@@ -1,0 +1,122 @@
+#include "channel.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/exception.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "lent_store.h"
+
+namespace gradwire::pytorch {
+namespace {
+
+std::optional<Dtype> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return Dtype::f32;
+    case at::kHalf:
+      return Dtype::f16;
+    case at::kBFloat16:
+      return Dtype::bf16;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::exception_ptr torch_error(const std::string& text) {
+  try {
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", text);
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::Store>& store,
+                                      const ChannelOptions& options) {
+  LentStore lent(store);
+  try {
+    return Communicator::connect({.rank = static_cast<std::uint32_t>(options.rank),
+                                  .size = static_cast<std::uint32_t>(options.size),
+                                  .secret = options.secret,
+                                  .interface = options.interface,
+                                  .timeout = options.timeout},
+                                 lent);
+  } catch (const Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
+  }
+}
+
+}  // namespace
+
+Channel::Channel(const c10::intrusive_ptr<c10d::Store>& store, const ChannelOptions& options)
+    : options_(options), process_(getpid()), communicator_(connect(store, options)) {}
+
+Channel::~Channel() {
+  if (getpid() != process_) new std::shared_ptr<Communicator>(communicator_);  // never destroyed
+}
+
+std::shared_ptr<Communicator> Channel::communicator() const {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK_WITH(DistBackendError, communicator_ != nullptr,
+                   "gradwire: the process group was shut down; make a new one, and wrap the model "
+                   "again");
+  return communicator_;
+}
+
+void Channel::close() {
+  std::shared_ptr<Communicator> last;
+  {
+    const std::lock_guard lock(mutex_);
+    if (getpid() == process_) last.swap(communicator_);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+
+Completion::Completion(std::vector<at::Tensor> results)
+    : results_(std::move(results)),
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+}
+
+void Completion::add(Work work, std::function<void(const Work&)> then) {
+  ++open_;
+  work.on_done([self = shared_from_this(), work, then = std::move(then)](const Error* error) {
+    if (error == nullptr && then) then(work);
+    self->finish_one(error);
+  });
+}
+
+void Completion::finish_one(const Error* error) {
+  if (error != nullptr) {
+    const std::lock_guard lock(mutex_);
+    if (first_error_.empty()) first_error_ = error->what();
+  }
+  if (--open_ > 0) return;
+  if (!first_error_.empty()) {
+    future_->setError(torch_error(first_error_));
+  } else {
+    future_->markCompleted(c10::IValue(std::move(results_)));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+
+bool is_supported(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.is_cpu() && dtype_of(tensor.scalar_type());
+}
+
+TensorView view_of(const at::Tensor& tensor) {
+  TORCH_CHECK_TYPE(tensor.layout() == at::kStrided && tensor.is_cpu(),
+                   "gradwire compresses dense CPU tensors, not ", tensor.layout(), " ones on ",
+                   tensor.device(), "; use torch.distributed.all_reduce for this one");
+  const auto dtype = dtype_of(tensor.scalar_type());
+  TORCH_CHECK_TYPE(dtype.has_value(), "gradwire compresses float32, float16 and bfloat16, not ",
+                   tensor.scalar_type(), "; use torch.distributed.all_reduce for this tensor");
+  TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(),
+                    "gradwire takes tensors without gaps; pass tensor.contiguous()");
+  return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *dtype};
+}
+
+}  // namespace gradwire::pytorch

@@ -1,0 +1,82 @@
+// The ranks of one process group, connected by gradwire's own transport.
+//
+// Compressed tensors never go through the group's backend: what a user does there at the same time
+// cannot get between. Threads: any, but all ranks make the same calls in the same order.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "gradwire/communicator.h"
+
+namespace gradwire::pytorch {
+
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
+
+struct ChannelOptions {
+  int rank = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout{0};  ///< for connecting and for each operation
+  std::string secret{};                  ///< as in `ConnectOptions`
+  std::string interface {};
+};
+
+class Channel {
+ public:
+  /// Waits for all ranks. Throws `c10::DistBackendError`.
+  Channel(const c10::intrusive_ptr<c10d::Store>& store, const ChannelOptions& options);
+  /// Does nothing in a forked child, which has no thread to stop.
+  ~Channel();
+
+  int size() const { return options_.size; }
+
+  /// Starts what `start` says, by whose works the caller learns of the end. Throws
+  /// `c10::DistBackendError` after `close` or a failure.
+  std::shared_ptr<Communicator> communicator() const;
+
+  /// Operations that are not done fail; whatever comes later is refused. May be repeated.
+  void close();
+
+ private:
+  const ChannelOptions options_;
+  const int process_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<Communicator> communicator_;  // guarded by mutex_
+};
+
+/// Collects works and completes one future when all of them are done: with the tensors that they
+/// fill, or with the first error.
+class Completion : public std::enable_shared_from_this<Completion> {
+ public:
+  explicit Completion(std::vector<at::Tensor> results);
+
+  FuturePtr future() const { return future_; }
+  /// Before `seal`. `then` is called before the future completes, on the communicator's thread.
+  void add(Work work, std::function<void(const Work&)> then = {});
+  /// No more works will be added.
+  void seal() { finish_one(nullptr); }
+
+ private:
+  void finish_one(const Error* error);
+
+  std::vector<at::Tensor> results_;
+  FuturePtr future_;
+  std::atomic<std::size_t> open_{1};
+  std::mutex mutex_;
+  std::string first_error_;  // guarded by mutex_
+};
+
+/// A view of a dense, contiguous CPU tensor of a dtype that codecs take, or an error that says so.
+TensorView view_of(const at::Tensor& tensor);
+/// Whether `view_of` would take it.
+bool is_supported(const at::Tensor& tensor);
+
+}  // namespace gradwire::pytorch

@@ -1,0 +1,123 @@
+#include "compression.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace gradwire::pytorch {
+namespace {
+
+const Codec& exact_codec() {
+  static const Codec codec = Codec::parse("none");
+  return codec;
+}
+
+}  // namespace
+
+Compression::Compression(std::shared_ptr<Channel> channel,
+                         c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed)
+    : channel_(std::move(channel)), group_(std::move(group)), seed_(seed) {}
+
+void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
+  for (auto& [parameter, rule] : rules) {
+    LayerPtr& layer = layers_[parameter];
+    if (!layer) layer = std::make_shared<Layer>();
+    const std::lock_guard lock(ledger_->mutex);
+    layer->totals.name = rule.name;
+    layer->totals.codec = rule.codec.spec();
+    layer->totals.elements = rule.elements;
+    layer->rule = std::move(rule);
+  }
+}
+
+std::vector<Compression::LayerPtr> Compression::layers_of(const c10d::GradBucket& bucket) const {
+  std::vector<LayerPtr> layers;
+  for (const at::Tensor& parameter : bucket.getParameters()) {
+    const auto found = layers_.find(parameter.unsafeGetTensorImpl());
+    TORCH_CHECK(found != layers_.end(),
+                "gradwire: the model has a parameter that it did not have when compression began; "
+                "call gradwire.torch.compress again after changing it");
+    layers.push_back(found->second);
+  }
+  return layers;
+}
+
+FuturePtr Compression::average_by_group(at::Tensor buffer) const {
+  buffer.div_(channel_->size());
+  std::vector<at::Tensor> tensors{buffer};
+  return group_->allreduce(tensors)->getFuture();
+}
+
+FuturePtr Compression::average(c10d::GradBucket& bucket) {
+  const OperationOptions options{.seed = seed_,
+                                 .step = bucket.getIndex() == 0 ? steps_++ : steps_ - 1};
+  const at::Tensor& buffer = bucket.getBuffer();
+  if (!is_supported(buffer)) return average_by_group(buffer);
+
+  const auto communicator = channel_->communicator();
+  const auto completion = std::make_shared<Completion>(std::vector<at::Tensor>{buffer});
+  const auto layers = layers_of(bucket);
+  const auto gradients = bucket.getGradients();
+  const TensorView whole = view_of(buffer.mul_(1.0 / channel_->size()));
+
+  const auto start = [&](const std::vector<Tensor>& tensors, std::vector<LayerPtr> counted) {
+    completion->add(communicator->all_reduce(tensors, options),
+                    [ledger = ledger_, size = size_of(whole.dtype),
+                     ranks = static_cast<std::uint64_t>(channel_->size()),
+                     counted = std::move(counted)](const Work& work) {
+                      ledger->count(counted, size, ranks, work.statistics().sent_bytes);
+                    });
+  };
+  std::vector<Tensor> exact;
+  std::vector<LayerPtr> exact_layers;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto first = gradients[i].storage_offset() - buffer.storage_offset();
+    const TensorView part = whole.slice(static_cast<std::size_t>(first),
+                                        static_cast<std::size_t>(gradients[i].numel()));
+    const Rule& rule = layers[i]->rule;
+    if (exact_scopes > 0 || rule.codec.traits().lossless) {
+      exact.push_back({rule.name, part, exact_codec()});
+      exact_layers.push_back(layers[i]);
+    } else {
+      // An operation of its own: who sums up which part, and with it every bit, must not depend on
+      // what else is in the bucket, which changes in the second step and after a restart.
+      start({{rule.name, part, rule.codec, rule.feedback}}, {layers[i]});
+    }
+  }
+  if (!exact.empty()) start(exact, std::move(exact_layers));
+  completion->seal();
+  return completion->future();
+}
+
+void Compression::Ledger::count(const std::vector<LayerPtr>& layers,
+                                std::uint64_t bytes_per_element, std::uint64_t ranks,
+                                std::uint64_t sent_bytes) {
+  std::uint64_t elements = 0;
+  for (const LayerPtr& layer : layers) elements += layer->rule.elements;
+  const std::lock_guard lock(mutex);
+  for (const LayerPtr& layer : layers) {
+    const std::uint64_t own = layer->rule.elements;
+    // Every number is sent twice, but for the part that this rank sums up.
+    layer->totals.bytes += 2 * own * bytes_per_element * (ranks - 1) / ranks;
+    layer->totals.sent_bytes += elements == 0 ? 0 : sent_bytes * own / elements;
+  }
+}
+
+std::vector<LayerTotals> Compression::totals() const {
+  const std::lock_guard lock(ledger_->mutex);
+  std::vector<LayerTotals> totals;
+  for (const auto& [parameter, layer] : layers_) totals.push_back(layer->totals);
+  return totals;
+}
+
+FuturePtr Hook::runHook(c10d::GradBucket& bucket) {
+  const auto& other = compression_->hook_of_user;
+  return other ? other->runHook(bucket) : compression_->average(bucket);
+}
+
+at::Tensor Hook::parseHookResult(const c10::IValue& result) {
+  const auto& other = compression_->hook_of_user;
+  return other ? other->parseHookResult(result) : c10d::detail::parseCppCommHookResult(result);
+}
+
+}  // namespace gradwire::pytorch

@@ -1,0 +1,99 @@
+// How the gradients of one model travel, and what that cost.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "channel.h"
+#include "gradwire/codec.h"
+
+namespace gradwire::pytorch {
+
+/// How one parameter's gradient travels.
+struct Rule {
+  std::string name{};
+  std::uint64_t elements = 0;
+  Codec codec = Codec::parse("none");
+  bool feedback = false;
+};
+
+/// What one parameter's gradients cost so far.
+struct LayerTotals {
+  std::string name{};
+  std::string codec{};
+  std::uint64_t elements = 0;
+  std::uint64_t bytes = 0;       ///< that an exact exchange would have sent
+  std::uint64_t sent_bytes = 0;  ///< that were sent
+};
+
+/// While positive, gradients travel exactly, in the whole process.
+inline std::atomic<int> exact_scopes = 0;
+
+/// Shared by a model's hook and by Python. Gradients are averaged over the ranks.
+class Compression {
+ public:
+  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly.
+  Compression(std::shared_ptr<Channel> channel, c10::intrusive_ptr<c10d::ProcessGroup> group,
+              std::uint64_t seed);
+
+  /// By the identity of the parameter, `Tensor._cdata` in Python. Between steps.
+  void set_rules(std::unordered_map<const void*, Rule> rules);
+
+  /// Averages the bucket's buffer in place. The future holds it.
+  FuturePtr average(c10d::GradBucket& bucket);
+
+  /// Steps so far. Random numbers depend on it, so a run that goes on from a checkpoint sets it.
+  std::uint64_t steps() const { return steps_; }
+  void set_steps(std::uint64_t steps) { steps_ = steps; }
+
+  std::vector<LayerTotals> totals() const;
+
+  /// Does all the work from now on, uncompressed. Between steps.
+  std::shared_ptr<c10d::CommHookInterface> hook_of_user;
+
+ private:
+  struct Layer {
+    Rule rule;
+    LayerTotals totals;  // guarded by the mutex of `Ledger`
+  };
+  using LayerPtr = std::shared_ptr<Layer>;
+  /// What is counted on the communicator's thread, which may outlive the model.
+  struct Ledger {
+    std::mutex mutex;
+    /// `sent_bytes` were sent for the layers together.
+    void count(const std::vector<LayerPtr>& layers, std::uint64_t bytes_per_element,
+               std::uint64_t ranks, std::uint64_t sent_bytes);
+  };
+
+  std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
+  FuturePtr average_by_group(at::Tensor buffer) const;
+
+  const std::shared_ptr<Channel> channel_;
+  const c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  const std::uint64_t seed_;
+  const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
+  std::uint64_t steps_ = 0;
+  std::unordered_map<const void*, LayerPtr> layers_;  // by parameter
+};
+
+/// What DDP calls for every bucket. A hook that the user registers later takes over.
+class Hook final : public c10d::CommHookInterface {
+ public:
+  explicit Hook(std::shared_ptr<Compression> compression) : compression_(std::move(compression)) {}
+
+  FuturePtr runHook(c10d::GradBucket& bucket) override;
+  at::Tensor parseHookResult(const c10::IValue& result) override;
+
+ private:
+  const std::shared_ptr<Compression> compression_;
+};
+
+}  // namespace gradwire::pytorch

@@ -1,0 +1,44 @@
+#include "lent_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "gradwire/error.h"
+
+namespace gradwire::pytorch {
+namespace {
+
+std::chrono::milliseconds until(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  return std::max(left, std::chrono::milliseconds(1));  // 0 is for ever
+}
+
+/// Stores tell of a time-out by exceptions of several types.
+template <class Call>
+auto in_time(const std::string& key, Call call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::timeout,
+                "PyTorch's store has no '" + key + "' in time: " + error.what());
+  }
+}
+
+}  // namespace
+
+void LentStore::set(const std::string& key, const std::string& value, Deadline deadline) {
+  in_time(key, [&] {
+    store_->setTimeout(until(deadline));
+    store_->set(key, value);
+  });
+}
+
+std::string LentStore::get(const std::string& key, Deadline deadline) {
+  return in_time(key, [&] {
+    store_->wait({key}, until(deadline));
+    return store_->get_to_str(key);
+  });
+}
+
+}  // namespace gradwire::pytorch

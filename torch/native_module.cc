@@ -1,0 +1,172 @@
+// The Python module gradwire.torch._native. Everything here is used by python/gradwire/torch only.
+#include <torch/csrc/distributed/c10d/python_comm_hook.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include "backend.h"
+#include "channel.h"
+#include "compression.h"
+#include "gradwire/environment.h"
+
+namespace py = pybind11;
+
+namespace gradwire::pytorch {
+
+/// How pybind11 holds objects that PyTorch counts references of.
+template <class T>
+class NoGilPtr {
+ public:
+  explicit NoGilPtr(T* object) : pointer_(c10::intrusive_ptr<T>::unsafe_steal_from_new(object)) {}
+  NoGilPtr(c10::intrusive_ptr<T> pointer) : pointer_(std::move(pointer)) {}
+  ~NoGilPtr() {
+    if (pointer_ && Py_IsInitialized() && PyGILState_Check()) {
+      const py::gil_scoped_release release;
+      pointer_.reset();
+    }
+  }
+  NoGilPtr(const NoGilPtr&) = default;
+  NoGilPtr(NoGilPtr&&) = default;
+  NoGilPtr& operator=(const NoGilPtr&) = default;
+  NoGilPtr& operator=(NoGilPtr&&) = default;
+  T* get() const { return pointer_.get(); }
+
+ private:
+  c10::intrusive_ptr<T> pointer_;
+};
+
+}  // namespace gradwire::pytorch
+
+PYBIND11_DECLARE_HOLDER_TYPE(T, gradwire::pytorch::NoGilPtr<T>, true)
+
+namespace gradwire::pytorch {
+namespace {
+
+using NoGil = py::call_guard<py::gil_scoped_release>;
+
+/// Threads that are joined may need the interpreter's lock for their last words.
+template <class T>
+void delete_without_gil(T* object) {
+  if (Py_IsInitialized() && PyGILState_Check()) {
+    const py::gil_scoped_release release;
+    delete object;
+  } else {
+    delete object;
+  }
+}
+
+std::shared_ptr<Channel> make_channel(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                      int size, std::chrono::milliseconds timeout,
+                                      std::string secret, std::string interface) {
+  const py::gil_scoped_release release;
+  return {new Channel(store, {rank, size, timeout, std::move(secret), std::move(interface)}),
+          delete_without_gil<Channel>};
+}
+
+WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& codec,
+                   std::string name, bool feedback, bool average, std::uint64_t seed,
+                   std::uint64_t step) {
+  const Tensor one{std::move(name), view_of(tensor), Codec::parse(codec), feedback};
+  if (average) {
+    const at::NoGradGuard no_grad;
+    at::Tensor(tensor).mul_(1.0 / channel.size());
+  }
+  const auto completion = std::make_shared<Completion>(Tensors{tensor});
+  completion->add(channel.communicator()->all_reduce({&one, 1}, {.seed = seed, .step = step}));
+  completion->seal();
+  return c10d::Work::create_from_future(completion->future());
+}
+
+py::bytes save_residuals(const Channel& channel) {
+  std::vector<std::byte> saved;
+  {
+    const py::gil_scoped_release release;
+    saved = channel.communicator()->save_residuals();
+  }
+  return {reinterpret_cast<const char*>(saved.data()), saved.size()};
+}
+
+void load_residuals(const Channel& channel, std::string_view bytes) {
+  channel.communicator()->load_residuals(std::as_bytes(std::span(bytes.data(), bytes.size())));
+}
+
+/// By the parameter's `_cdata`: name, elements, codec, feedback.
+using PythonRules =
+    std::unordered_map<std::uintptr_t, std::tuple<std::string, std::uint64_t, std::string, bool>>;
+
+void set_rules(Compression& compression, const PythonRules& given) {
+  std::unordered_map<const void*, Rule> rules;
+  for (const auto& [parameter, rule] : given) {
+    const auto& [name, elements, codec, feedback] = rule;
+    rules[reinterpret_cast<const void*>(parameter)] = {name, elements, Codec::parse(codec),
+                                                       feedback};
+  }
+  compression.set_rules(std::move(rules));
+}
+
+py::list totals(const Compression& compression) {
+  py::list layers;
+  for (const LayerTotals& layer : compression.totals()) {
+    layers.append(
+        py::make_tuple(layer.name, layer.codec, layer.elements, layer.bytes, layer.sent_bytes));
+  }
+  return layers;
+}
+
+void translate(std::exception_ptr thrown) {
+  try {
+    if (thrown) std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    PyErr_SetString(
+        error.code() == ErrorCode::invalid_argument ? PyExc_ValueError : PyExc_RuntimeError,
+        error.what());
+  }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, module) {
+  py::register_local_exception_translator(translate);
+  configure_from_environment();
+  module.attr("torch_version") = GRADWIRE_TORCH_VERSION;
+
+  py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
+      .def(py::init(&make_channel), py::arg("store"), py::arg("rank"), py::arg("size"),
+           py::arg("timeout"), py::arg("secret") = "", py::arg("interface") = "")
+      .def("close", &Channel::close, NoGil())
+      .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("codec"), py::arg("name"),
+           py::arg("feedback"), py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
+      .def("save_residuals", &save_residuals)
+      .def("load_residuals", &load_residuals);
+
+  py::class_<Backend, c10d::Backend, NoGilPtr<Backend>>(module, "Backend")
+      .def(py::init([](int rank, int size, BackendPtr cpu, BackendPtr cuda) {
+             return c10::make_intrusive<Backend>(rank, size, std::move(cpu), std::move(cuda));
+           }),
+           py::arg("rank"), py::arg("size"), py::arg("cpu"), py::arg("cuda") = BackendPtr())
+      .def("adopt", &Backend::adopt);
+
+  py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
+      .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>,
+                    std::uint64_t>(),
+           py::arg("channel"), py::arg("group"), py::arg("seed"))
+      .def("set_rules", &set_rules)
+      .def("attach",
+           [](const std::shared_ptr<Compression>& self, c10d::Reducer& reducer) {
+             reducer.register_comm_hook(std::make_unique<Hook>(self));
+           })
+      .def("hand_over",
+           [](Compression& self, py::object state, py::object hook) {
+             self.hook_of_user =
+                 std::make_shared<c10d::PythonCommHook>(std::move(state), std::move(hook));
+           })
+      .def_property("steps", &Compression::steps, &Compression::set_steps)
+      .def("totals", &totals);
+
+  module.def("enter_exact", [] { ++exact_scopes; });
+  module.def("leave_exact", [] { --exact_scopes; });
+}
+
+}  // namespace gradwire::pytorch
