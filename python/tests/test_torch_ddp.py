@@ -205,12 +205,12 @@ class Mixed(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.single = nn.Linear(32, 64)
-        self.double = nn.Linear(64, 64, dtype=torch.float64)
+        self.fine = nn.Linear(64, 64, dtype=torch.float64)
         self.brain = nn.Linear(64, 64, dtype=torch.bfloat16)
         self.out = nn.Linear(64, 8)
 
     def forward(self, x):
-        x = self.double(self.single(x).double()).relu()
+        x = self.fine(self.single(x).double()).relu()
         return self.out(self.brain(x.bfloat16()).float())
 
 
@@ -218,8 +218,8 @@ class Sparse(nn.Module):
     def __init__(self):
         super().__init__()
         torch.manual_seed(0)
-        self.words = nn.EmbeddingBag(50, 64, sparse=True)
-        self.out = nn.Linear(64, 8)
+        self.words = nn.EmbeddingBag(50, 256, sparse=True)
+        self.out = nn.Linear(256, 8)
 
     def forward(self, x):
         return self.out(self.words((x.abs() * 10).long().clamp(max=49)))
