@@ -72,7 +72,9 @@ class Codec {
   /// A codec for slices of `layer`: statistics that must be taken over a whole layer (the `grid`
   /// codec's rms and, with `nmse=`, its step) are taken here, once. Codecs that need none return
   /// themselves. Encoding with an unfitted codec takes the statistics from the slice it is given.
-  Codec fit(ConstTensorView layer) const noexcept;
+  Codec fit(ConstTensorView layer) const noexcept { return fit(std::span(&layer, 1)); }
+  /// The same for a layer that lies in several places.
+  Codec fit(std::span<const ConstTensorView> layer) const noexcept;
 
   /// No encoding of `count` elements is larger, whatever the numbers and the dtype.
   std::size_t max_encoded_bytes(std::size_t count) const noexcept;

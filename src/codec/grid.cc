@@ -63,7 +63,7 @@ std::size_t max_grid_bytes(const Codec::Params&, std::size_t count) noexcept {
   return max_bytes(count);
 }
 
-Codec::Params fit(const Codec::Params& params, ConstTensorView layer) noexcept {
+Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> layer) noexcept {
   return pack(fitted(unpack<Settings>(params), layer));
 }
 

@@ -29,7 +29,7 @@ inline constexpr float kMaxNmse = 1.0f;
 
 /// The settings with the layer's rms and, where an error was asked for, with the step that makes
 /// it.
-Settings fitted(Settings settings, ConstTensorView layer) noexcept;
+Settings fitted(Settings settings, std::span<const ConstTensorView> layer) noexcept;
 
 std::size_t max_bytes(std::size_t count) noexcept;
 

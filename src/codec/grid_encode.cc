@@ -260,7 +260,7 @@ std::size_t max_bytes(std::size_t count) noexcept {
 
 std::size_t encode(const Settings& wanted, ConstTensorView x, const EncodeOptions& options,
                    std::byte* out) noexcept {
-  const Settings settings = fitted(wanted, x);
+  const Settings settings = fitted(wanted, std::span(&x, 1));
   const PayloadHeader header = scaling(settings);
   const Steps steps(header);
   const std::uint64_t folded_key = fold(options.random);

@@ -48,15 +48,22 @@ void choose_steps(const Steps& steps, const Settings& settings, std::size_t coun
 
 namespace {
 
+using Layer = std::span<const ConstTensorView>;
+
+template <typename Function>
+void for_each_chunk(Layer layer, const Function& function) noexcept {
+  for (const ConstTensorView& x : layer) grid::for_each_chunk(x, function);
+}
+
 struct Energy {
   double sum = 0;
   std::size_t count = 0;  // of the numbers in finite blocks
   double mean_square() const noexcept { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 
-Energy measure(ConstTensorView x) noexcept {
+Energy measure(Layer layer) noexcept {
   Energy total;
-  for_each_chunk(x, [&](std::size_t, ConstTensorView chunk) {
+  for_each_chunk(layer, [&](std::size_t, ConstTensorView chunk) {
     double energies[kChunkBlocks];
     kernels::block_energies(chunk, energies);
     double sum = 0;
@@ -71,10 +78,10 @@ Energy measure(ConstTensorView x) noexcept {
 }
 
 /// The normalized squared error that these settings, with a step, are expected to make.
-double expected_nmse(const Settings& settings, ConstTensorView x, double energy) noexcept {
+double expected_nmse(const Settings& settings, Layer layer, double energy) noexcept {
   const Steps steps(scaling(settings));
   double error = 0;
-  for_each_chunk(x, [&](std::size_t first, ConstTensorView chunk) {
+  for_each_chunk(layer, [&](std::size_t first, ConstTensorView chunk) {
     Blocks blocks;
     double errors[kChunkBlocks];
     kernels::block_energies(chunk, blocks.energies);
@@ -88,14 +95,14 @@ double expected_nmse(const Settings& settings, ConstTensorView x, double energy)
 
 /// The step that makes the requested error: Newton's method on logarithms, with the slope between
 /// the last two guesses. Ends when the error is right to 1 %.
-float step_for_nmse(Settings settings, ConstTensorView x, double energy) noexcept {
+float step_for_nmse(Settings settings, Layer layer, double energy) noexcept {
   const double target = settings.amount;
   double step = std::sqrt(12 * target);
   double previous_step = 0;
   double previous_nmse = 0;
   for (int round = 0; round < 16; ++round) {
     settings.amount = static_cast<float>(step);
-    const double nmse = expected_nmse(settings, x, energy);
+    const double nmse = expected_nmse(settings, layer, energy);
     if (!(nmse > 0) || std::abs(nmse / target - 1) < 0.01) break;
     double slope = 2;
     if (previous_nmse > 0 && step != previous_step) {
@@ -111,7 +118,7 @@ float step_for_nmse(Settings settings, ConstTensorView x, double energy) noexcep
 
 }  // namespace
 
-Settings fitted(Settings settings, ConstTensorView layer) noexcept {
+Settings fitted(Settings settings, Layer layer) noexcept {
   if (settings.rms > 0 && settings.target == Target::step) return settings;
   const Energy energy = measure(layer);
   if (settings.rms == 0) {

@@ -133,6 +133,18 @@ TEST(GridFit, slices_of_a_fitted_layer_decode_like_the_whole) {
   }
 }
 
+TEST(GridFit, a_layer_in_several_places_is_fitted_like_the_whole) {
+  constexpr std::size_t kChunk = 65'536;  // sums are formed by chunks of this many
+  const std::vector<float> x = gradient_like(3 * kChunk, 17);
+  const ConstTensorView whole{x.data(), x.size(), Dtype::f32};
+  const ConstTensorView places[] = {whole.slice(0, kChunk), {}, whole.slice(kChunk, 2 * kChunk)};
+  for (const char* spec : {"grid:step=0.5", "grid:nmse=0.01,rounding=nearest"}) {
+    const Codec codec = Codec::parse(spec);
+    EXPECT_EQ(codec.fit(places), codec.fit(whole)) << spec;
+    EXPECT_NE(codec.fit(places), codec.fit(places[0])) << spec;
+  }
+}
+
 TEST(GridFit, fitting_what_is_fitted_changes_nothing) {
   const Tensor x(gaussian(10'000), Dtype::f32);
   const Tensor other(gaussian(10'000, 2, 100), Dtype::f32);

@@ -46,7 +46,7 @@ Codec Codec::parse(std::string_view spec) {
 std::string Codec::spec() const { return kind_->format(params_); }
 std::string_view Codec::name() const noexcept { return kind_->name; }
 Traits Codec::traits() const noexcept { return kind_->traits(params_); }
-Codec Codec::fit(ConstTensorView layer) const noexcept {
+Codec Codec::fit(std::span<const ConstTensorView> layer) const noexcept {
   return {kind_, kind_->fit(params_, layer)};
 }
 

@@ -29,7 +29,8 @@ struct CodecKind {
   /// Whether settings that came in a header could have been made by `parse` or `fit`.
   bool (*valid)(const Codec::Params& params) noexcept;
   Traits (*traits)(const Codec::Params& params) noexcept;
-  Codec::Params (*fit)(const Codec::Params& params, ConstTensorView layer) noexcept;
+  Codec::Params (*fit)(const Codec::Params& params,
+                       std::span<const ConstTensorView> layer) noexcept;
 
   std::size_t (*max_bytes)(const Codec::Params& params, std::size_t count) noexcept;
   std::size_t (*encode)(const Codec::Params& params, ConstTensorView x,
@@ -69,7 +70,8 @@ bool rest_is_zero(const Codec::Params& params) noexcept {
 }
 
 /// For codecs that need nothing of the layer.
-inline Codec::Params fit_nothing(const Codec::Params& params, ConstTensorView) noexcept {
+inline Codec::Params fit_nothing(const Codec::Params& params,
+                                 std::span<const ConstTensorView>) noexcept {
   return params;
 }
 
