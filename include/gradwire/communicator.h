@@ -138,11 +138,18 @@ class Communicator {
   /// The sum of every tensor over all ranks, in place. Several tensors travel in one message.
   virtual Work all_reduce(std::span<const Tensor> tensors,
                           const OperationOptions& options = {}) = 0;
-  /// `tensor` has size() equal parts; this rank's becomes their sum, the others are left
-  /// unspecified.
-  virtual Work reduce_scatter(const Tensor& tensor, const OperationOptions& options = {}) = 0;
-  /// `tensor` has size() equal parts; this rank's is sent to all.
-  virtual Work all_gather(const Tensor& tensor, const OperationOptions& options = {}) = 0;
+
+  /// `parts` are those of rank 0, then those of rank 1, and so on, equally many for each. The i-th
+  /// of every rank are the parts of one tensor: of the same count, dtype, codec and name. This
+  /// rank's become the sums over all ranks, the others are left unspecified.
+  virtual Work reduce_scatter(std::span<const Tensor> parts,
+                              const OperationOptions& options = {}) = 0;
+  /// With parts as above: this rank's are sent to all.
+  virtual Work all_gather(std::span<const Tensor> parts, const OperationOptions& options = {}) = 0;
+  /// The same for one tensor, which is cut into size() equal parts.
+  Work reduce_scatter(const Tensor& tensor, const OperationOptions& options = {});
+  Work all_gather(const Tensor& tensor, const OperationOptions& options = {});
+
   virtual Work broadcast(std::span<const Tensor> tensors, std::uint32_t root,
                          const OperationOptions& options = {}) = 0;
   /// Done when every rank has called it.

@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "collective/schedule.h"
 #include "engine/engine.h"
+#include "engine/parts.h"
 #include "transport/inproc.h"
 #include "transport/mpi_world.h"
 #include "transport/rendezvous.h"
@@ -15,12 +16,16 @@
 namespace gradwire {
 namespace {
 
+using engine::check;
 using engine::Cut;
 using engine::Engine;
 using engine::EngineOptions;
 using engine::Item;
 using engine::Layout;
 using engine::Operation;
+using engine::Parts;
+using engine::parts_of;
+using engine::refuse;
 using engine::Routine;
 using engine::WorkState;
 
@@ -31,8 +36,6 @@ constexpr std::size_t kSmallBytes = 32768;  // up to here one hop is worth sendi
 std::uint64_t name_hash(const std::string& name) {
   return checksum(std::as_bytes(std::span(name.data(), name.size())));
 }
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
 
 class Ranked final : public Communicator {
  public:
@@ -53,11 +56,11 @@ class Ranked final : public Communicator {
     return start(std::move(operation));
   }
 
-  Work reduce_scatter(const Tensor& tensor, const OperationOptions& options) override {
-    return start_regions(Collective::reduce_scatter, tensor, options);
+  Work reduce_scatter(std::span<const Tensor> parts, const OperationOptions& options) override {
+    return start_regions(Collective::reduce_scatter, {parts, ranks_.count}, options);
   }
-  Work all_gather(const Tensor& tensor, const OperationOptions& options) override {
-    return start_regions(Collective::all_gather, tensor, options);
+  Work all_gather(std::span<const Tensor> parts, const OperationOptions& options) override {
+    return start_regions(Collective::all_gather, {parts, ranks_.count}, options);
   }
 
   Work broadcast(std::span<const Tensor> tensors, std::uint32_t root,
@@ -138,32 +141,29 @@ class Ranked final : public Communicator {
     operation.cut = {operation.layout.size(), piece_elements(), 0};
   }
 
-  /// Every rank's part is a tensor of its own, so that parts of any size can be cut into pieces.
-  Work start_regions(Collective collective, const Tensor& tensor, const OperationOptions& options) {
-    check(tensor);
-    if (tensor.view.count % ranks_.count != 0) {
-      refuse(fmt::format("tensor '{}' has {} elements, which {} ranks cannot share equally",
-                         tensor.name, tensor.view.count, ranks_.count));
-    }
+  /// Every rank's parts are a region of their own, so that parts of any size can be cut into
+  /// pieces.
+  Work start_regions(Collective collective, const Parts& parts, const OperationOptions& options) {
     auto operation = make(collective, options, 0, 0);
-    const std::size_t part = tensor.view.count / ranks_.count;
-    const Codec fitted = tensor.codec.fit(tensor.view);
+    // What an all_gather finds in the parts of others is no input.
+    const bool all = collective == Collective::reduce_scatter;
+    const std::vector<Codec> fitted = parts.fit(all ? 0 : me_, all ? ranks_.count : me_ + 1);
+    std::vector<std::size_t> counts;
     for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
-      operation->items.push_back({tensor.view.slice(rank * part, part), tensor.codec, fitted,
-                                  name_hash(tensor.name) + rank, nullptr});
+      for (std::size_t i = 0; i < parts.tensors(); ++i) {
+        const Tensor& part = parts.of(rank, i);
+        counts.push_back(part.view.count);
+        // Parts of one tensor draw random numbers of their own.
+        operation->items.push_back(
+            {part.view, part.codec, fitted[i], name_hash(part.name) + rank, nullptr});
+      }
     }
-    operation->layout = Layout(std::vector<std::size_t>(ranks_.count, part));
-    const std::size_t region = round_up(part, kSliceAlignment);
+    operation->layout = Layout(counts);
+    const std::size_t region = operation->layout.size() / ranks_.count;
     const std::size_t piece =
         round_up(std::max<std::size_t>(1, piece_elements() / ranks_.count), kSliceAlignment);
     operation->cut = {operation->layout.size(), piece, region};
     return start(std::move(operation));
-  }
-
-  static void check(const Tensor& tensor) {
-    if (tensor.view.data == nullptr && tensor.view.count > 0) {
-      refuse(fmt::format("tensor '{}' has no memory", tensor.name));
-    }
   }
 
   /// Over a network: large enough that messages are. In memory: small enough for the caches.
@@ -322,6 +322,14 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
     communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own));
   }
   return communicators;
+}
+
+Work Communicator::reduce_scatter(const Tensor& tensor, const OperationOptions& options) {
+  return reduce_scatter(std::span<const Tensor>(parts_of(tensor, size())), options);
+}
+
+Work Communicator::all_gather(const Tensor& tensor, const OperationOptions& options) {
+  return all_gather(std::span<const Tensor>(parts_of(tensor, size())), options);
 }
 
 }  // namespace gradwire

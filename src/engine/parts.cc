@@ -1,0 +1,75 @@
+#include "engine/parts.h"
+
+#include <fmt/format.h>
+
+namespace gradwire::engine {
+namespace {
+
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.name == b.name && a.view.count == b.view.count && a.view.dtype == b.view.dtype &&
+         a.codec == b.codec;
+}
+
+std::string describe(const Tensor& tensor) {
+  return fmt::format("'{}' with {} elements of {} and {}", tensor.name, tensor.view.count,
+                     name_of(tensor.view.dtype), tensor.codec.spec());
+}
+
+}  // namespace
+
+void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
+
+void check(const Tensor& tensor) {
+  if (tensor.view.data == nullptr && tensor.view.count > 0) {
+    refuse(fmt::format("tensor '{}' has no memory", tensor.name));
+  }
+}
+
+std::vector<Tensor> parts_of(const Tensor& tensor, std::uint32_t ranks) {
+  check(tensor);
+  if (tensor.view.count % ranks != 0) {
+    refuse(fmt::format("tensor '{}' has {} elements, which {} ranks cannot share equally",
+                       tensor.name, tensor.view.count, ranks));
+  }
+  const std::size_t count = tensor.view.count / ranks;
+  std::vector<Tensor> parts(ranks, tensor);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    parts[rank].view = tensor.view.slice(rank * count, count);
+  }
+  return parts;
+}
+
+Parts::Parts(std::span<const Tensor> all, std::uint32_t ranks)
+    : all_(all), tensors_(all.size() / ranks) {
+  if (all.size() % ranks != 0) {
+    refuse(
+        fmt::format("{} parts are not equally many for each of {} ranks: pass those of rank 0, "
+                    "then those of rank 1, and so on",
+                    all.size(), ranks));
+  }
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t i = 0; i < tensors_; ++i) check_alike(rank, i);
+  }
+}
+
+void Parts::check_alike(std::uint32_t rank, std::size_t i) const {
+  check(of(rank, i));
+  if (alike(of(rank, i), of(0, i))) return;
+  refuse(fmt::format(
+      "part {} of rank {} is {}, but that of rank 0 is {}: pass the same name, count, dtype and "
+      "codec for every rank, with padding where a tensor cannot be shared equally",
+      i, rank, describe(of(rank, i)), describe(of(0, i))));
+}
+
+std::vector<Codec> Parts::fit(std::uint32_t begin, std::uint32_t end) const {
+  std::vector<Codec> fitted;
+  std::vector<ConstTensorView> places;
+  for (std::size_t i = 0; i < tensors_; ++i) {
+    places.clear();
+    for (std::uint32_t rank = begin; rank < end; ++rank) places.push_back(of(rank, i).view);
+    fitted.push_back(of(begin, i).codec.fit(places));
+  }
+  return fitted;
+}
+
+}  // namespace gradwire::engine

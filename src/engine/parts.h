@@ -1,0 +1,41 @@
+// What reduce_scatter and all_gather work on: parts of tensors, rank after rank.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/communicator.h"
+
+namespace gradwire::engine {
+
+[[noreturn]] void refuse(const std::string& why);
+
+/// Refuses a tensor without memory.
+void check(const Tensor& tensor);
+
+/// Cuts a tensor into a part for each rank. Refuses one that they cannot share equally.
+std::vector<Tensor> parts_of(const Tensor& tensor, std::uint32_t ranks);
+
+/// The i-th parts of all ranks are one tensor.
+class Parts {
+ public:
+  /// Refuses parts that are not alike for all ranks.
+  Parts(std::span<const Tensor> all, std::uint32_t ranks);
+
+  std::size_t tensors() const { return tensors_; }
+  const Tensor& of(std::uint32_t rank, std::size_t i) const { return all_[rank * tensors_ + i]; }
+
+  /// The tensors' codecs, each fitted to the parts of the ranks [begin, end).
+  std::vector<Codec> fit(std::uint32_t begin, std::uint32_t end) const;
+
+ private:
+  void check_alike(std::uint32_t rank, std::size_t i) const;
+
+  std::span<const Tensor> all_;
+  std::size_t tensors_;
+};
+
+}  // namespace gradwire::engine
