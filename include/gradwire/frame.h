@@ -28,7 +28,11 @@ struct SegmentView {
   Dtype dtype;  ///< of the numbers that were encoded
   std::size_t count;
   std::span<const std::byte> payload;
+  std::size_t bytes;  ///< of the frame that it takes, with header and padding
 };
+
+/// Of every frame, besides its segments: header and checksum.
+inline constexpr std::size_t kFrameOverheadBytes = 32;
 
 /// No frame of these segments is larger.
 std::size_t max_frame_bytes(std::span<const Segment> segments) noexcept;
@@ -54,6 +58,8 @@ class FrameReader {
  public:
   /// `least`: what the frame must carry at least.
   explicit FrameReader(std::span<const std::byte> bytes, Seal least = Seal::checksum) noexcept;
+  /// For a frame that the caller has just made with `encode_frame`: nothing is verified.
+  static FrameReader own(std::span<const std::byte> bytes) noexcept;
 
   Status status() const noexcept { return status_; }
   std::size_t segment_count() const noexcept { return segment_count_; }
@@ -69,6 +75,8 @@ class FrameReader {
   Status decode_add(std::size_t index, TensorView out) noexcept;
 
  private:
+  FrameReader() = default;
+
   std::span<const std::byte> bytes_;
   Status status_ = Status::ok;
   std::size_t segment_count_ = 0;

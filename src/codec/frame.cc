@@ -35,6 +35,7 @@ constexpr std::uint16_t kVersion = 1;
 constexpr std::uint16_t kUnsealed = 1;  // flag: the checksum is 0 and means nothing
 constexpr std::size_t kChecksumBytes = 8;
 constexpr std::size_t kAlignment = 8;  // of segments in the frame
+static_assert(sizeof(FrameHeader) + kChecksumBytes == kFrameOverheadBytes);
 
 std::uint32_t header_check(const FrameHeader& header) noexcept {
   return static_cast<std::uint32_t>(
@@ -67,7 +68,7 @@ Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header, Se
   if (bytes.size() < sizeof(FrameHeader)) return Status::truncated;
   header = load<FrameHeader>(bytes.data());
   if (header.magic != kMagic || header.check != header_check(header)) return Status::corrupt;
-  if (header.length < sizeof(FrameHeader) + kChecksumBytes) return Status::corrupt;
+  if (header.length < kFrameOverheadBytes) return Status::corrupt;
   if (header.length > bytes.size()) return Status::truncated;
   bytes = bytes.first(header.length);
   const std::size_t end = bytes.size() - kChecksumBytes;
@@ -136,7 +137,7 @@ Status check_segments(std::span<const std::byte> bytes, std::size_t segment_coun
 }  // namespace
 
 std::size_t max_frame_bytes(std::span<const Segment> segments) noexcept {
-  std::size_t bytes = sizeof(FrameHeader) + kChecksumBytes;
+  std::size_t bytes = kFrameOverheadBytes;
   for (const Segment& segment : segments) {
     bytes += max_segment_bytes(segment.codec, segment.values.count);
   }
@@ -144,7 +145,7 @@ std::size_t max_frame_bytes(std::span<const Segment> segments) noexcept {
 }
 
 std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept {
-  return sizeof(FrameHeader) + kChecksumBytes + max_segment_bytes(codec, count);
+  return kFrameOverheadBytes + max_segment_bytes(codec, count);
 }
 
 Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out,
@@ -178,6 +179,14 @@ FrameReader::FrameReader(std::span<const std::byte> bytes, Seal least) noexcept 
   at_offset_ = sizeof(FrameHeader);
 }
 
+FrameReader FrameReader::own(std::span<const std::byte> bytes) noexcept {
+  FrameReader frame;
+  frame.bytes_ = bytes;
+  frame.segment_count_ = load<FrameHeader>(bytes.data()).segment_count;
+  frame.at_offset_ = sizeof(FrameHeader);
+  return frame;
+}
+
 SegmentView FrameReader::segment(std::size_t index) noexcept {
   if (index < at_index_) {
     at_index_ = 0;
@@ -185,13 +194,15 @@ SegmentView FrameReader::segment(std::size_t index) noexcept {
   }
   while (true) {
     const auto header = load<SegmentHeader>(bytes_.data() + at_offset_);
-    const std::size_t payload_at = at_offset_ + sizeof(SegmentHeader);
+    const std::size_t segment_bytes =
+        sizeof(SegmentHeader) + round_up<std::size_t>(header.payload_bytes, kAlignment);
     if (at_index_ == index) {
       return {CodecAccess::make(find_kind(header.codec), header.params),
               static_cast<Dtype>(header.dtype), header.count,
-              bytes_.subspan(payload_at, header.payload_bytes)};
+              bytes_.subspan(at_offset_ + sizeof(SegmentHeader), header.payload_bytes),
+              segment_bytes};
     }
-    at_offset_ = payload_at + round_up<std::size_t>(header.payload_bytes, kAlignment);
+    at_offset_ += segment_bytes;
     ++at_index_;
   }
 }

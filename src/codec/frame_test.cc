@@ -107,6 +107,30 @@ TEST(Frame, segments_of_any_codec_dtype_and_count_travel_together) {
   };
   for (std::size_t i = 0; i < segments.size(); ++i) check_one(i);
   for (std::size_t i = segments.size(); i-- > 0;) check_one(i);
+
+  std::size_t total = kFrameOverheadBytes;
+  for (std::size_t i = 0; i < segments.size(); ++i) total += frame.segment(i).bytes;
+  EXPECT_EQ(total, bytes.size());
+}
+
+TEST(Frame, ones_own_is_read_without_a_look_at_its_checksum) {
+  for (Bytes bytes : small_frames()) {
+    FrameReader checked(bytes);
+    ASSERT_EQ(checked.status(), Status::ok);
+    bytes.back() ^= std::byte{1};
+    ASSERT_EQ(FrameReader(bytes).status(), Status::corrupt);
+    FrameReader own = FrameReader::own(bytes);
+    EXPECT_EQ(own.status(), Status::ok);
+    EXPECT_EQ(own.size(), bytes.size());
+    ASSERT_EQ(own.segment_count(), checked.segment_count());
+    for (std::size_t i = 0; i < own.segment_count(); ++i) {
+      Tensor expected(checked.segment(i).count, Dtype::f32);
+      Tensor found(checked.segment(i).count, Dtype::f32);
+      EXPECT_EQ(checked.decode(i, expected.view()), Status::ok);
+      EXPECT_EQ(own.decode(i, found.view()), Status::ok);
+      EXPECT_TRUE(found.bytes() == expected.bytes());
+    }
+  }
 }
 
 TEST(Frame, no_segments_make_a_frame) {
