@@ -105,10 +105,29 @@ std::vector<bool> echoes(const Schedule& schedule, const std::vector<bool>& sum_
   return result;
 }
 
+std::vector<std::uint32_t> sends_of(const Schedule& schedule) {
+  struct Message {
+    std::optional<std::size_t> described;  // by this step
+    std::uint32_t sends = 0;
+  };
+  std::vector<std::uint32_t> result(schedule.steps.size());
+  std::vector<Message> messages(schedule.slots);
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    if (!fills_slot(step.op) && !uses_slot(step.op)) continue;
+    Message& message = messages[step.slot];
+    if (fills_slot(step.op)) message = {};
+    if (step.op == Op::send) ++message.sends;
+    if (step.count > 0 && !message.described) message.described = i;
+    if (message.described) result[*message.described] = message.sends;
+  }
+  return result;
+}
+
 }  // namespace
 
 Lifetimes lifetimes_of(const Schedule& schedule) {
-  Lifetimes result{sums_in_data(schedule), last_uses(schedule), {}};
+  Lifetimes result{sums_in_data(schedule), last_uses(schedule), {}, sends_of(schedule)};
   result.echo = echoes(schedule, result.sum_in_data);
   return result;
 }

@@ -16,6 +16,9 @@ struct Lifetimes {
   /// By step: a `decode` of one's own message into the numbers it was made of, provided that sums
   /// are kept in the data where they may be. Nothing to do for codecs that lose nothing.
   std::vector<bool> echo;
+  /// By step: how often its message is sent in all, at the first step that says which chunks it
+  /// holds; 0 at all other steps.
+  std::vector<std::uint32_t> sends;
 };
 
 Lifetimes lifetimes_of(const Schedule& schedule);

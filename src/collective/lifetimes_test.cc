@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "collective/algorithms.h"
 #include "collective/program.h"
 
@@ -78,6 +80,36 @@ TEST(Lifetimes, a_message_is_needed_until_its_last_use_before_the_slot_is_filled
   program.receive(2);                             // 4
   program.decode(kIncoming, Place::data, 0);      // 5: the last
   EXPECT_EQ(of(program).last_use, (std::vector<bool>{false, false, false, true, false, true}));
+}
+
+TEST(Lifetimes, sends_are_counted_where_it_is_said_what_a_message_holds) {
+  Program program(2);
+  program.encode(Place::data, 0).send(1).send(2);                           // 0: twice
+  program.decode(kOutgoing, Place::data, 0);                                // 3
+  program.receive(1).send(2, kIncoming).decode(kIncoming, Place::data, 1);  // 6: once
+  program.load(1);                                                          // 7
+  program.receive(2).decode_add(kIncoming, 1).send(1, kIncoming);           // 9: once
+  program.encode(Place::sum, 1).decode(kOutgoing, Place::data, 1);          // 11: never
+  EXPECT_EQ(of(program).sends, (std::vector<std::uint32_t>{2, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0}));
+}
+
+TEST(Lifetimes, every_rank_knows_what_it_sends) {
+  for (const Algorithm* algorithm : algorithms()) {
+    for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter,
+                                        Collective::all_gather, Collective::broadcast}) {
+      for (const Ranks ranks : {Ranks{1, 1, 0}, Ranks{2, 2, 1}, Ranks{6, 2, 0}, Ranks{9, 3, 4}}) {
+        if (!algorithm->refusal(collective, ranks).empty()) continue;
+        for (Rank me = 0; me < ranks.count; ++me) {
+          const Schedule schedule = algorithm->make(collective, ranks, me);
+          const auto sends = lifetimes_of(schedule).sends;
+          const auto sent = std::count_if(schedule.steps.begin(), schedule.steps.end(),
+                                          [](const Step& step) { return step.op == Op::send; });
+          EXPECT_EQ(std::accumulate(sends.begin(), sends.end(), 0u), sent)
+              << algorithm->name << ", " << name_of(collective) << ", rank " << me;
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
