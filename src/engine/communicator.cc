@@ -94,6 +94,7 @@ class Ranked final : public Communicator {
     operation->collective = collective;
     operation->seed = options.seed;
     operation->step = options.step;
+    operation->measure_error = options.measure_error;
     operation->work = std::make_shared<WorkState>();
     const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
     operation->deadline = Clock::now() + timeout;
@@ -130,13 +131,15 @@ class Ranked final : public Communicator {
     const bool reads = operation.collective != Collective::broadcast;
     for (const Tensor& tensor : tensors) {
       check(tensor);
+      const std::size_t index = counts.size();
       counts.push_back(tensor.view.count);
       const bool keeps = tensor.feedback && operation.collective == Collective::all_reduce;
       operation.items.push_back({tensor.view, tensor.codec,
                                  reads ? tensor.codec.fit(tensor.view) : tensor.codec,
-                                 name_hash(tensor.name),
+                                 name_hash(tensor.name), index,
                                  keeps ? &residuals_.at(tensor.name, tensor.view.count) : nullptr});
     }
+    operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
     operation.cut = {operation.layout.size(), piece_elements(), 0};
   }
@@ -155,9 +158,10 @@ class Ranked final : public Communicator {
         counts.push_back(part.view.count);
         // Parts of one tensor draw random numbers of their own.
         operation->items.push_back(
-            {part.view, part.codec, fitted[i], name_hash(part.name) + rank, nullptr});
+            {part.view, part.codec, fitted[i], name_hash(part.name) + rank, i, nullptr});
       }
     }
+    operation->work->statistics.tensors.resize(parts.tensors());
     operation->layout = Layout(counts);
     const std::size_t region = operation->layout.size() / ranks_.count;
     const std::size_t piece =

@@ -229,7 +229,10 @@ bool Engine::compute(Lane& lane) {
 
 void Engine::take_result(Lane& lane) {
   lane.phase.store(Phase::ready, std::memory_order_relaxed);
-  if (lane.status == Status::ok) return next_step(lane);
+  if (lane.status == Status::ok) {
+    settle(lane);
+    return next_step(lane);
+  }
   const auto& arrival = lane.slots[lane.step().slot].arrival;
   const std::uint32_t culprit = arrival ? arrival->peer : options_.rank;
   fail(
@@ -238,6 +241,17 @@ void Engine::take_result(Lane& lane) {
                         "calls in the same order, with tensors of the same sizes?",
                         culprit, name_of(lane.operation->collective), describe(lane.status))),
       culprit);
+}
+
+/// Workers leave what they spent in their lanes: statistics are this thread's.
+void Engine::settle(Lane& lane) noexcept {
+  auto& tensors = lane.operation->work->statistics.tensors;
+  for (const Spent& spent : lane.spent) {
+    TensorStatistics& total = tensors[spent.tensor];
+    total.sent_bytes += spent.statistics.sent_bytes;
+    total.squared_error += spent.statistics.squared_error;
+    total.energy += spent.statistics.energy;
+  }
 }
 
 void Engine::next_step(Lane& lane) noexcept {

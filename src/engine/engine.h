@@ -55,6 +55,7 @@ class Engine final : private Inbox {
   bool receive(Lane& lane);
   bool compute(Lane& lane);
   void take_result(Lane& lane);
+  void settle(Lane& lane) noexcept;
   void next_step(Lane& lane) noexcept;
   bool may_spin() const;
   void finish(Lane& lane);

@@ -1,7 +1,9 @@
 #include "engine/lane.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 
 namespace gradwire::engine {
 namespace {
@@ -77,24 +79,65 @@ TensorView with_residuals(Lane& lane, const Part& part, bool sum) {
 }
 
 /// What the message lacks of the numbers it was made of.
-Status keep_rest(FrameReader& frame, std::size_t index, const Part& part, ConstTensorView numbers,
-                 bool sum) noexcept {
-  Residual& residual = *part.item.residual;
-  const std::span<float> kept = residual_of(sum ? residual.summed : residual.sent, part);
+Status keep_rest(FrameReader& frame, std::size_t index, std::span<const float> numbers,
+                 std::span<float> kept) noexcept {
   const Status status = frame.decode(index, {kept.data(), kept.size(), Dtype::f32});
-  const auto* const wanted = static_cast<const float*>(numbers.data);
-  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = wanted[i] - kept[i];
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = numbers[i] - kept[i];
   return status;
 }
 
-Status keep_rests(Lane& lane, const Step& step, std::span<const std::byte> message, Seal seal) {
-  FrameReader frame(message, seal);
-  std::size_t index = 0;
-  Status status = frame.status();
+// ---------------------------------------------------------------------------------------------
+// Statistics
+
+double energy_of(std::span<const float> numbers) noexcept {
+  std::array<double, 8> sums{};  // that do not wait for one another
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    sums[i % sums.size()] += double{numbers[i]} * double{numbers[i]};
+  }
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+/// Energy of the numbers of a message, and of what it lacks of them.
+Status measure(FrameReader& frame, std::size_t index, ConstTensorView numbers,
+               std::span<float> scratch, TensorStatistics& found) noexcept {
+  const TensorView rest{scratch.data(), scratch.size(), Dtype::f32};
+  convert(numbers, rest, false);
+  found.energy = energy_of(scratch);
+  for (float& number : scratch) number = -number;
+  const Status status = frame.decode_add(index, rest);
+  found.squared_error = energy_of(scratch);
+  return status;
+}
+
+/// What a message takes of a part, and what it lacks of it.
+Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t index, bool sum,
+                 TensorStatistics& found) noexcept {
+  found.sent_bytes = lane.sends() * frame.segment(index).bytes;
+  const bool measured = lane.operation->measure_error && !sum;
+  const ConstTensorView numbers = lane.segments[index].values;
+  if (part.item.residual == nullptr) {
+    const std::span<float> scratch(lane.adjusted.data() + part.sum_at, numbers.count);
+    return measured ? measure(frame, index, numbers, scratch, found) : Status::ok;
+  }
+  Residual& residual = *part.item.residual;
+  const std::span<float> kept = residual_of(sum ? residual.summed : residual.sent, part);
+  const std::span<const float> wanted(static_cast<const float*>(numbers.data), numbers.count);
+  const Status status = keep_rest(frame, index, wanted, kept);
+  if (measured) {
+    found.energy = energy_of(wanted);
+    found.squared_error = energy_of(kept);
+  }
+  return status;
+}
+
+Status look_back(Lane& lane, const Step& step, std::span<const std::byte> message) noexcept {
+  FrameReader frame = FrameReader::own(message);
+  Status status = Status::ok;
   each_part(lane, step, [&](const Part& part) {
-    const std::size_t i = index++;
-    if (part.item.residual == nullptr || status != Status::ok) return;
-    status = keep_rest(frame, i, part, lane.segments[i].values, step.place == Place::sum);
+    if (status != Status::ok) return;
+    const std::size_t index = lane.spent.size();  // one each
+    TensorStatistics& found = lane.spend(part.item.tensor);
+    status = look_back(lane, part, frame, index, step.place == Place::sum, found);
   });
   return status;
 }
@@ -104,13 +147,11 @@ Status keep_rests(Lane& lane, const Step& step, std::span<const std::byte> messa
 Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ranks, Seal seal) {
   Operation& operation = *lane.operation;
   const bool sum = step.place == Place::sum;
-  bool feedback = false;
   lane.segments.clear();
   each_part(lane, step, [&](const Part& part) {
     // Sums draw other numbers than the data they are made of.
     const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
     const bool keeps = part.item.residual != nullptr;
-    feedback |= keeps;
     const TensorView numbers = keeps ? with_residuals(lane, part, sum) : sum ? part.sum : part.data;
     lane.segments.push_back({sum ? part.item.codec : part.item.fitted, numbers, {key, part.first}});
   });
@@ -118,7 +159,7 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
   if (encoded.status != Status::ok) return encoded.status;
   const std::span<std::byte> message = lane.keep(encoded.bytes);
   lane.slots[step.slot] = {message, std::nullopt};
-  return feedback ? keep_rests(lane, step, message, seal) : Status::ok;
+  return look_back(lane, step, message);
 }
 
 Status decode(Lane& lane, const Step& step, Seal least) noexcept {
@@ -127,6 +168,7 @@ Status decode(Lane& lane, const Step& step, Seal least) noexcept {
   const bool add = step.op == Op::decode_add;
   const bool sum = add || step.place == Place::sum;
   const bool echo = lane.operation->routine->lifetimes.echo[lane.at];
+  const std::uint32_t passed_on = lane.sends();
   std::size_t index = 0;
   Status status = Status::ok;
   each_part(lane, step, [&](const Part& part) {
@@ -136,6 +178,8 @@ Status decode(Lane& lane, const Step& step, Seal least) noexcept {
     status = i >= frame.segment_count() ? Status::count_mismatch
              : add                      ? frame.decode_add(i, part.sum)
                                         : frame.decode(i, sum ? part.sum : part.data);
+    if (passed_on == 0 || status != Status::ok) return;
+    lane.spend(part.item.tensor).sent_bytes = passed_on * frame.segment(i).bytes;
   });
   if (status == Status::ok && index != frame.segment_count()) return Status::count_mismatch;
   return status;
@@ -178,6 +222,7 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, 
 
 Status execute(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept {
   const Step& step = lane.step();
+  lane.spent.clear();
   switch (step.op) {
     case Op::encode:
       return encode(lane, step, rank, ranks, seal);

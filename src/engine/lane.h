@@ -27,6 +27,12 @@ enum class Phase : std::uint8_t {
   computed,   ///< its step is done, and `status` tells how it went
 };
 
+/// To be added to the statistics of a tensor.
+struct Spent {
+  std::size_t tensor;
+  TensorStatistics statistics;
+};
+
 struct Lane {
   std::shared_ptr<Operation> operation;
   std::size_t piece = 0;  // of the operation
@@ -41,6 +47,7 @@ struct Lane {
   std::size_t arena_used = 0;
   std::size_t unsent = 0;         // messages whose bytes the transport still needs
   std::vector<Segment> segments;  // kept for its memory
+  std::vector<Spent> spent;       // in the last computation
   std::atomic<Phase> phase{Phase::ready};
   Status status = Status::ok;  // of the last computation
 
@@ -59,6 +66,13 @@ struct Lane {
   }
   /// The step leaves nothing to do with the message in its slot.
   bool last_use() const { return operation->routine->lifetimes.last_use[at]; }
+
+  /// How often the message of the step is sent, if it is for this step to count.
+  std::uint32_t sends() const { return operation->routine->lifetimes.sends[at]; }
+
+  TensorStatistics& spend(std::size_t tensor) {
+    return spent.emplace_back(Spent{tensor, {}}).statistics;
+  }
 
   /// Where the next message may be written.
   std::span<std::byte> room() const { return arena.subspan(arena_used); }

@@ -38,6 +38,7 @@ struct Item {
   Codec codec;   // as given: for sums
   Codec fitted;  // to this rank's numbers
   std::uint64_t name = 0;
+  std::size_t tensor = 0;        // of the call; parts of a tensor share it
   Residual* residual = nullptr;  // none: no feedback
 };
 
@@ -56,6 +57,7 @@ struct Operation {
   Cut cut;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
+  bool measure_error = false;
   Deadline deadline;
   std::size_t next_piece = 0;
   std::size_t finished_pieces = 0;
