@@ -203,7 +203,7 @@ bool Engine::receive(Lane& lane) {
     }
     return false;
   }
-  lane.slots[step.slot] = {found->bytes, *found};
+  lane.slots[step.slot] = {found->bytes, *found, false};
   mailbox.erase(found);
   next_step(lane);
   return true;

@@ -158,12 +158,14 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
   const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
   if (encoded.status != Status::ok) return encoded.status;
   const std::span<std::byte> message = lane.keep(encoded.bytes);
-  lane.slots[step.slot] = {message, std::nullopt};
+  lane.slots[step.slot] = {message, std::nullopt, true};
   return look_back(lane, step, message);
 }
 
 Status decode(Lane& lane, const Step& step, Seal least) noexcept {
-  FrameReader frame(lane.slots[step.slot].bytes, least);
+  const SlotMessage& slot = lane.slots[step.slot];
+  FrameReader frame =
+      slot.made_here ? FrameReader::own(slot.bytes) : FrameReader(slot.bytes, least);
   if (frame.status() != Status::ok) return frame.status();
   const bool add = step.op == Op::decode_add;
   const bool sum = add || step.place == Place::sum;

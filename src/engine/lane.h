@@ -17,6 +17,7 @@ namespace gradwire::engine {
 struct SlotMessage {
   std::span<const std::byte> bytes;
   std::optional<Arrival> arrival;
+  bool made_here = false;  // by encoding: there is nothing to verify
 };
 
 inline constexpr std::size_t kMessageAlignment = 64;
