@@ -24,6 +24,12 @@ std::optional<Dtype> dtype_of(at::ScalarType type) {
   }
 }
 
+/// That a future with this tensor must know of.
+std::vector<c10::Device> devices_of(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return {};
+  return {tensor.device()};
+}
+
 std::exception_ptr torch_error(const std::string& text) {
   try {
     TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", text);
@@ -74,11 +80,11 @@ void Channel::close() {
 
 // ---------------------------------------------------------------------------------------------
 
-Completion::Completion(std::vector<at::Tensor> results)
-    : results_(std::move(results)),
-      future_(
-          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
-}
+Completion::Completion(at::Tensor result, std::function<void()> finally)
+    : result_(std::move(result)),
+      finally_(std::move(finally)),
+      future_(c10::make_intrusive<c10::ivalue::Future>(
+          c10::ListType::create(c10::TensorType::get()), devices_of(result_))) {}
 
 void Completion::add(Work work, std::function<void(const Work&)> then) {
   ++open_;
@@ -94,17 +100,19 @@ void Completion::finish_one(const Error* error) {
     if (first_error_.empty()) first_error_ = error->what();
   }
   if (--open_ > 0) return;
-  if (!first_error_.empty()) {
-    future_->setError(torch_error(first_error_));
-  } else {
-    future_->markCompleted(c10::IValue(std::move(results_)));
+  if (!first_error_.empty()) return future_->setError(torch_error(first_error_));
+  try {
+    if (finally_) finally_();
+  } catch (...) {
+    return future_->setError(std::current_exception());
   }
+  future_->markCompleted(c10::IValue(std::vector<at::Tensor>{std::move(result_)}));
 }
 
 // ---------------------------------------------------------------------------------------------
 
 bool is_supported(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.is_cpu() && dtype_of(tensor.scalar_type());
+  return tensor.layout() == at::kStrided && dtype_of(tensor.scalar_type());
 }
 
 TensorView view_of(const at::Tensor& tensor) {

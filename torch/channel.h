@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,8 +39,7 @@ class Channel {
 
   int size() const { return options_.size; }
 
-  /// Starts what `start` says, by whose works the caller learns of the end. Throws
-  /// `c10::DistBackendError` after `close` or a failure.
+  /// Throws `c10::DistBackendError` after `close`.
   std::shared_ptr<Communicator> communicator() const;
 
   /// Operations that are not done fail; whatever comes later is refused. May be repeated.
@@ -52,11 +52,12 @@ class Channel {
   std::shared_ptr<Communicator> communicator_;  // guarded by mutex_
 };
 
-/// Collects works and completes one future when all of them are done: with the tensors that they
+/// Collects works and completes one future when all of them are done: with the tensor that they
 /// fill, or with the first error.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  explicit Completion(std::vector<at::Tensor> results);
+  /// `finally`, if any, is called before the future completes without an error.
+  explicit Completion(at::Tensor result, std::function<void()> finally = {});
 
   FuturePtr future() const { return future_; }
   /// Before `seal`. `then` is called before the future completes, on the communicator's thread.
@@ -67,7 +68,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
  private:
   void finish_one(const Error* error);
 
-  std::vector<at::Tensor> results_;
+  at::Tensor result_;
+  std::function<void()> finally_;
   FuturePtr future_;
   std::atomic<std::size_t> open_{1};
   std::mutex mutex_;
@@ -76,7 +78,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
 /// A view of a dense, contiguous CPU tensor of a dtype that codecs take, or an error that says so.
 TensorView view_of(const at::Tensor& tensor);
-/// Whether `view_of` would take it.
+/// Whether codecs take its layout and dtype.
 bool is_supported(const at::Tensor& tensor);
 
 }  // namespace gradwire::pytorch

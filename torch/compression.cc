@@ -7,6 +7,8 @@
 namespace gradwire::pytorch {
 namespace {
 
+constexpr std::uint64_t kStepsPerMeasurement = 50;  // of errors, which costs a decoding
+
 const Codec& exact_codec() {
   static const Codec codec = Codec::parse("none");
   return codec;
@@ -15,8 +17,9 @@ const Codec& exact_codec() {
 }  // namespace
 
 Compression::Compression(std::shared_ptr<Channel> channel,
-                         c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed)
-    : channel_(std::move(channel)), group_(std::move(group)), seed_(seed) {}
+                         c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed,
+                         bool stages)
+    : channel_(std::move(channel)), group_(std::move(group)), seed_(seed), stages_(stages) {}
 
 void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
   for (auto& [parameter, rule] : rules) {
@@ -49,31 +52,46 @@ FuturePtr Compression::average_by_group(at::Tensor buffer) const {
 }
 
 FuturePtr Compression::average(c10d::GradBucket& bucket) {
-  const OperationOptions options{.seed = seed_,
-                                 .step = bucket.getIndex() == 0 ? steps_++ : steps_ - 1};
-  const at::Tensor& buffer = bucket.getBuffer();
+  const std::uint64_t step = bucket.getIndex() == 0 ? steps_++ : steps_ - 1;
+  const OperationOptions options{
+      .seed = seed_, .step = step, .measure_error = step % kStepsPerMeasurement == 0};
+  at::Tensor buffer = bucket.getBuffer();
   if (!is_supported(buffer)) return average_by_group(buffer);
 
+  buffer.mul_(1.0 / channel_->size());
+  at::Tensor host = buffer;
+  std::function<void()> finally;
+  if (stages_ || !buffer.is_cpu()) {
+    host = at::empty(buffer.sizes(),
+                     buffer.options().device(at::kCPU).pinned_memory(!buffer.is_cpu()));
+    host.copy_(buffer);  // waits for the device
+    finally = [host, buffer]() mutable { buffer.copy_(host); };
+  }
+  const auto completion = std::make_shared<Completion>(buffer, std::move(finally));
+  start(*completion, bucket, view_of(host), options);
+  completion->seal();
+  return completion->future();
+}
+
+void Compression::start(Completion& completion, const c10d::GradBucket& bucket, TensorView numbers,
+                        const OperationOptions& options) {
   const auto communicator = channel_->communicator();
-  const auto completion = std::make_shared<Completion>(std::vector<at::Tensor>{buffer});
+  const auto start_one = [&](const std::vector<Tensor>& tensors, std::vector<LayerPtr> layers) {
+    completion.add(communicator->all_reduce(tensors, options),
+                   [ledger = ledger_, size = size_of(numbers.dtype),
+                    ranks = static_cast<std::uint64_t>(channel_->size()),
+                    layers = std::move(layers)](const Work& work) {
+                     ledger->count(layers, size, ranks, work.statistics());
+                   });
+  };
   const auto layers = layers_of(bucket);
   const auto gradients = bucket.getGradients();
-  const TensorView whole = view_of(buffer.mul_(1.0 / channel_->size()));
-
-  const auto start = [&](const std::vector<Tensor>& tensors, std::vector<LayerPtr> counted) {
-    completion->add(communicator->all_reduce(tensors, options),
-                    [ledger = ledger_, size = size_of(whole.dtype),
-                     ranks = static_cast<std::uint64_t>(channel_->size()),
-                     counted = std::move(counted)](const Work& work) {
-                      ledger->count(counted, size, ranks, work.statistics().sent_bytes);
-                    });
-  };
   std::vector<Tensor> exact;
   std::vector<LayerPtr> exact_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto first = gradients[i].storage_offset() - buffer.storage_offset();
-    const TensorView part = whole.slice(static_cast<std::size_t>(first),
-                                        static_cast<std::size_t>(gradients[i].numel()));
+    const auto first = gradients[i].storage_offset() - bucket.getBuffer().storage_offset();
+    const TensorView part = numbers.slice(static_cast<std::size_t>(first),
+                                          static_cast<std::size_t>(gradients[i].numel()));
     const Rule& rule = layers[i]->rule;
     if (exact_scopes > 0 || rule.codec.traits().lossless) {
       exact.push_back({rule.name, part, exact_codec()});
@@ -81,25 +99,24 @@ FuturePtr Compression::average(c10d::GradBucket& bucket) {
     } else {
       // An operation of its own: who sums up which part, and with it every bit, must not depend on
       // what else is in the bucket, which changes in the second step and after a restart.
-      start({{rule.name, part, rule.codec, rule.feedback}}, {layers[i]});
+      start_one({{rule.name, part, rule.codec, rule.feedback}}, {layers[i]});
     }
   }
-  if (!exact.empty()) start(exact, std::move(exact_layers));
-  completion->seal();
-  return completion->future();
+  if (!exact.empty()) start_one(exact, std::move(exact_layers));
 }
 
 void Compression::Ledger::count(const std::vector<LayerPtr>& layers,
                                 std::uint64_t bytes_per_element, std::uint64_t ranks,
-                                std::uint64_t sent_bytes) {
-  std::uint64_t elements = 0;
-  for (const LayerPtr& layer : layers) elements += layer->rule.elements;
+                                const Statistics& statistics) {
   const std::lock_guard lock(mutex);
-  for (const LayerPtr& layer : layers) {
-    const std::uint64_t own = layer->rule.elements;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    LayerTotals& totals = layers[i]->totals;
+    const TensorStatistics& cost = statistics.tensors[i];
     // Every number is sent twice, but for the part that this rank sums up.
-    layer->totals.bytes += 2 * own * bytes_per_element * (ranks - 1) / ranks;
-    layer->totals.sent_bytes += elements == 0 ? 0 : sent_bytes * own / elements;
+    totals.bytes += 2 * totals.elements * bytes_per_element * (ranks - 1) / ranks;
+    totals.sent_bytes += cost.sent_bytes;
+    totals.squared_error += cost.squared_error;
+    totals.energy += cost.energy;
   }
 }
 

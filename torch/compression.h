@@ -32,6 +32,8 @@ struct LayerTotals {
   std::uint64_t elements = 0;
   std::uint64_t bytes = 0;       ///< that an exact exchange would have sent
   std::uint64_t sent_bytes = 0;  ///< that were sent
+  double squared_error = 0;      ///< of what was encoded, in the steps that were measured
+  double energy = 0;
 };
 
 /// While positive, gradients travel exactly, in the whole process.
@@ -40,9 +42,10 @@ inline std::atomic<int> exact_scopes = 0;
 /// Shared by a model's hook and by Python. Gradients are averaged over the ranks.
 class Compression {
  public:
-  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly.
+  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly. `stages` sends
+  /// copies of buckets also where they could be used in place, for tests.
   Compression(std::shared_ptr<Channel> channel, c10::intrusive_ptr<c10d::ProcessGroup> group,
-              std::uint64_t seed);
+              std::uint64_t seed, bool stages = false);
 
   /// By the identity of the parameter, `Tensor._cdata` in Python. Between steps.
   void set_rules(std::unordered_map<const void*, Rule> rules);
@@ -68,17 +71,20 @@ class Compression {
   /// What is counted on the communicator's thread, which may outlive the model.
   struct Ledger {
     std::mutex mutex;
-    /// `sent_bytes` were sent for the layers together.
     void count(const std::vector<LayerPtr>& layers, std::uint64_t bytes_per_element,
-               std::uint64_t ranks, std::uint64_t sent_bytes);
+               std::uint64_t ranks, const Statistics& statistics);
   };
 
   std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
   FuturePtr average_by_group(at::Tensor buffer) const;
+  /// Sums up the bucket's gradients in `numbers`, which has them as the bucket's buffer has.
+  void start(Completion& completion, const c10d::GradBucket& bucket, TensorView numbers,
+             const OperationOptions& options);
 
   const std::shared_ptr<Channel> channel_;
   const c10::intrusive_ptr<c10d::ProcessGroup> group_;
   const std::uint64_t seed_;
+  const bool stages_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::uint64_t steps_ = 0;
   std::unordered_map<const void*, LayerPtr> layers_;  // by parameter

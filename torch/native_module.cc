@@ -73,10 +73,57 @@ WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::
     const at::NoGradGuard no_grad;
     at::Tensor(tensor).mul_(1.0 / channel.size());
   }
-  const auto completion = std::make_shared<Completion>(Tensors{tensor});
+  const auto completion = std::make_shared<Completion>(tensor);
   completion->add(channel.communicator()->all_reduce({&one, 1}, {.seed = seed, .step = step}));
   completion->seal();
   return c10d::Work::create_from_future(completion->future());
+}
+
+/// One layer of what FSDP exchanges: its name, the elements that each rank has of it, its codec.
+using Shard = std::tuple<std::string, std::uint64_t, std::string>;
+
+/// `tensor` has for every rank its shards, one behind the other.
+std::vector<Tensor> parts_of(const Channel& channel, const at::Tensor& tensor,
+                             const std::vector<Shard>& shards) {
+  const TensorView whole = view_of(tensor);
+  std::vector<Tensor> parts;
+  std::size_t first = 0;
+  for (int rank = 0; rank < channel.size(); ++rank) {
+    for (const auto& [name, elements, codec] : shards) {
+      parts.push_back({name, whole.slice(first, elements), Codec::parse(codec)});
+      first += elements;
+    }
+  }
+  TORCH_CHECK_VALUE(first == whole.count, "gradwire: shards of ", first,
+                    " elements in a tensor of ", whole.count);
+  return parts;
+}
+
+/// Bytes sent, squared error and energy, by layer.
+using Costs = std::vector<std::tuple<std::uint64_t, double, double>>;
+
+Costs costs_of(Work work) {
+  work.wait();
+  Costs costs;
+  for (const TensorStatistics& tensor : work.statistics().tensors) {
+    costs.emplace_back(tensor.sent_bytes, tensor.squared_error, tensor.energy);
+  }
+  return costs;
+}
+
+/// This rank's part of `tensor` becomes its sum over all ranks.
+Costs reduce_scatter(const Channel& channel, const at::Tensor& tensor,
+                     const std::vector<Shard>& shards, std::uint64_t seed, std::uint64_t step,
+                     bool measure) {
+  return costs_of(channel.communicator()->reduce_scatter(
+      parts_of(channel, tensor, shards), {.seed = seed, .step = step, .measure_error = measure}));
+}
+
+/// This rank's part of `tensor` reaches all others, and becomes what they decode.
+Costs all_gather(const Channel& channel, const at::Tensor& tensor, const std::vector<Shard>& shards,
+                 std::uint64_t seed, std::uint64_t step) {
+  return costs_of(channel.communicator()->all_gather(parts_of(channel, tensor, shards),
+                                                     {.seed = seed, .step = step}));
 }
 
 py::bytes save_residuals(const Channel& channel) {
@@ -109,8 +156,8 @@ void set_rules(Compression& compression, const PythonRules& given) {
 py::list totals(const Compression& compression) {
   py::list layers;
   for (const LayerTotals& layer : compression.totals()) {
-    layers.append(
-        py::make_tuple(layer.name, layer.codec, layer.elements, layer.bytes, layer.sent_bytes));
+    layers.append(py::make_tuple(layer.name, layer.codec, layer.elements, layer.bytes,
+                                 layer.sent_bytes, layer.squared_error, layer.energy));
   }
   return layers;
 }
@@ -138,6 +185,10 @@ PYBIND11_MODULE(_native, module) {
       .def("close", &Channel::close, NoGil())
       .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("codec"), py::arg("name"),
            py::arg("feedback"), py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
+      .def("reduce_scatter", &reduce_scatter, py::arg("tensor"), py::arg("shards"), py::arg("seed"),
+           py::arg("step"), py::arg("measure"), NoGil())
+      .def("all_gather", &all_gather, py::arg("tensor"), py::arg("shards"), py::arg("seed"),
+           py::arg("step"), NoGil())
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals);
 
@@ -149,9 +200,9 @@ PYBIND11_MODULE(_native, module) {
       .def("adopt", &Backend::adopt);
 
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
-      .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>,
-                    std::uint64_t>(),
-           py::arg("channel"), py::arg("group"), py::arg("seed"))
+      .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>, std::uint64_t,
+                    bool>(),
+           py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)
       .def("set_rules", &set_rules)
       .def("attach",
            [](const std::shared_ptr<Compression>& self, c10d::Reducer& reducer) {
@@ -165,6 +216,7 @@ PYBIND11_MODULE(_native, module) {
       .def_property("steps", &Compression::steps, &Compression::set_steps)
       .def("totals", &totals);
 
+  module.def("is_exact", [] { return exact_scopes > 0; });
   module.def("enter_exact", [] { ++exact_scopes; });
   module.def("leave_exact", [] { --exact_scopes; });
 }

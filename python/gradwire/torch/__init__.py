@@ -28,9 +28,12 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from . import autoload, channels, ddp, settings
+import gradwire
+
+from . import autoload, channels, ddp, fsdp, settings
 from . import stats as _stats
 from ._native import enter_exact, leave_exact
 from .settings import DEFAULT_CODEC
@@ -58,22 +61,34 @@ def compress(
     codecs: Mapping[str, str] | None = None,
     feedback: bool = False,
     seed: int = 0,
+    weights: str | None = None,
 ) -> torch.nn.Module:
-    """Compresses the gradients of a model wrapped in DistributedDataParallel; returns it.
+    """Compresses the gradients of a model in DistributedDataParallel or `fully_shard`; returns it.
 
     All ranks call it together, with the same arguments, after wrapping the model and before the
     first backward pass; and again, between steps, to change them.
 
-    `exact` and the keys of `codecs` are patterns as in a shell, matched against the names of
-    ``model.module.named_parameters()``: layers that travel exactly, and layers with a codec of
-    their own (the first that matches). `feedback` keeps what a codec held back and adds it in the
+    `exact` and the keys of `codecs` are patterns as in a shell, matched against the names that
+    ``named_parameters()`` of the wrapped model gives: layers that travel exactly, and layers with a
+    codec of their own (the first that matches). `feedback` keeps what a codec held back and adds it in the
     next step; then save `state_dict` with your checkpoints. `seed` is that of stochastic rounding.
+    `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
+    before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """
+    chosen = settings.Settings(codec, tuple(exact), dict(codecs or {}), feedback, seed)
+    for spec in (codec, *chosen.codecs.values(), *([weights] if weights else [])):
+        gradwire.codec(spec)  # raises, before ranks wait for one another
+    if isinstance(model, FSDPModule):
+        fsdp.compress(model, chosen, weights)
+        return model
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
-            f"{type(model).__name__} is not distributed; wrap it in DistributedDataParallel first"
+            f"{type(model).__name__} is not distributed; wrap it in DistributedDataParallel, or "
+            "shard it with torch.distributed.fsdp.fully_shard, first"
         )
-    ddp.compress(model, settings.Settings(codec, tuple(exact), dict(codecs or {}), feedback, seed))
+    if weights is not None:
+        raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
+    ddp.compress(model, chosen)
     return model
 
 
@@ -125,6 +140,7 @@ def state_dict() -> dict[str, Any]:
         "residuals": residuals,
         "calls": channels.save_calls(),
         "steps": ddp.save_steps(),
+        "exchanges": fsdp.save_steps(),
     }
 
 
@@ -134,11 +150,12 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
         raise ValueError(f"this state has version {state.get('version')}; only 1 is known")
     channels.load([bytes(each.numpy()) for each in state["residuals"]], state["calls"])
     ddp.load_steps(state["steps"])
+    fsdp.load_steps(state["exchanges"])
 
 
 def stats(model: torch.nn.Module) -> Stats:
     """What compression saved so far, by layer; ``print`` it."""
-    return _stats.of(ddp.compression_of(model))
+    return _stats.of(fsdp.compression_of(model) or ddp.compression_of(model))
 
 
 @atexit.register

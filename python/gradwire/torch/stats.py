@@ -16,10 +16,18 @@ class LayerStats:
     bytes: int
     """That an exact exchange would have sent."""
     sent_bytes: int
+    squared_error: float = 0.0
+    """Of what this rank encoded, in the steps that were measured (every 50th)."""
+    energy: float = 0.0
 
     @property
     def ratio(self) -> float:
         return self.bytes / self.sent_bytes if self.sent_bytes else 1.0
+
+    @property
+    def nmse(self) -> float:
+        """The error relative to the gradient: squared, and so 0.01 for a tenth."""
+        return self.squared_error / self.energy if self.energy else 0.0
 
 
 @dataclass(frozen=True)
@@ -43,10 +51,10 @@ class Stats:
         return self.bytes / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
-        rows = [("layer", "codec", "elements", "bytes", "sent", "ratio")]
+        rows = [("layer", "codec", "elements", "bytes", "sent", "ratio", "nmse")]
         for name, layer in [*self.layers.items(), ("all", self._total())]:
             sizes = (human(layer.bytes), human(layer.sent_bytes), f"{layer.ratio:.1f}")
-            rows.append((name, layer.codec, f"{layer.elements}", *sizes))
+            rows.append((name, layer.codec, f"{layer.elements}", *sizes, f"{layer.nmse:.4f}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         left = 2  # columns of text
         return "\n".join(
@@ -58,8 +66,15 @@ class Stats:
         )
 
     def _total(self) -> LayerStats:
-        elements = sum(layer.elements for layer in self.layers.values())
-        return LayerStats("", elements, self.bytes, self.sent_bytes)
+        layers = self.layers.values()
+        return LayerStats(
+            "",
+            sum(layer.elements for layer in layers),
+            self.bytes,
+            self.sent_bytes,
+            sum(layer.squared_error for layer in layers),
+            sum(layer.energy for layer in layers),
+        )
 
 
 def of(compression: Compression) -> Stats:

@@ -1,0 +1,199 @@
+"""Gradients, and weights if asked for, of FSDP2's ``fully_shard``.
+
+FSDP calls Python for every group of parameters anyway, so the bookkeeping is here; only numbers
+travel in C++.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import distributed
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp._fully_shard import _fsdp_api
+
+from . import channels, settings
+from ._native import is_exact
+
+_log = logging.getLogger("gradwire")
+_STEPS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
+
+_compressions: WeakKeyDictionary[FSDPModule, Compression] = WeakKeyDictionary()
+_numbers = itertools.count()
+_saved_steps: dict[int, int] = {}
+
+
+def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) -> None:
+    """From the next pass on. May be repeated with other settings, between steps."""
+    if chosen.feedback:
+        raise ValueError(
+            "feedback is not available with FSDP; compress without it, with an unbiased codec "
+            "such as the default"
+        )
+    compression = _compressions.get(model)
+    if compression is None:
+        compression = _compressions[model] = Compression(next(_numbers))
+        compression.steps = _saved_steps.pop(compression.number, 0)
+    compression.settings = chosen
+    compression.layers = {}
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    for module in model.modules():
+        if not isinstance(module, FSDPModule):
+            continue
+        groups = module._get_fsdp_state()._fsdp_param_groups
+        layers = [
+            compression.layer(names[id(each.sharded_param)], each, weights)
+            for group in groups
+            for each in group.fsdp_params
+        ]
+        if layers:
+            module.set_custom_reduce_scatter(_CompressedReduceScatter(compression, layers))
+            if weights is not None:
+                module.set_custom_all_gather(_CompressedAllGather(compression, layers))
+
+
+def compression_of(model: FSDPModule) -> Compression | None:
+    return _compressions.get(model)
+
+
+def save_steps() -> list[int]:
+    """By model, in the order in which they were compressed first."""
+    return [compression.steps for compression in _compressions.values()]
+
+
+def load_steps(saved: list[int]) -> None:
+    _saved_steps.clear()
+    _saved_steps.update(enumerate(saved))
+    for compression in _compressions.values():
+        compression.steps = _saved_steps.pop(compression.number, compression.steps)
+
+
+class _Layer:
+    """One parameter: how it travels, and what that cost so far."""
+
+    def __init__(self, name: str, sharded, codec: str, weight_codec: str) -> None:
+        self.name = name
+        self.codec = codec
+        self.weight_codec = weight_codec
+        self.elements = sharded._orig_size.numel()
+        self.shard_elements = sharded.padded_sharded_param_size.numel()
+        self.bytes = self.sent_bytes = 0
+        self.squared_error = self.energy = 0.0
+
+    def count(self, exact_bytes: int, sent_bytes: int, squared_error: float, energy: float) -> None:
+        self.bytes += exact_bytes
+        self.sent_bytes += sent_bytes
+        self.squared_error += squared_error
+        self.energy += energy
+
+
+class Compression:
+    """Of one model, as DDP has one in C++."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.steps = 0
+        """Exchanges so far, of all modules together; random numbers depend on it."""
+        self.settings = settings.Settings()
+        self.layers: dict[str, _Layer] = {}
+
+    def layer(self, name: str, sharded, weights: str | None) -> _Layer:
+        codec = self.settings.codec_of(name, sharded.sharded_param)
+        weight_codec = "none" if weights is None or codec == "none" else weights
+        return self.layers.setdefault(name, _Layer(name, sharded, codec, weight_codec))
+
+    def totals(self) -> list[tuple]:
+        """As the one in C++ gives them."""
+        return [
+            (
+                f"{self.number}/{each.name}",
+                each.codec,
+                each.elements,
+                each.bytes,
+                each.sent_bytes,
+                each.squared_error,
+                each.energy,
+            )
+            for each in self.layers.values()
+        ]
+
+
+class _Exchange:
+    """What both directions share."""
+
+    def __init__(self, compression: Compression, layers: list[_Layer]) -> None:
+        self.compression = compression
+        self.layers = layers
+
+    def allocate(self, size, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def fits(self, tensor: torch.Tensor, ranks: int) -> bool:
+        """Whether the tensor holds these layers: not so when some had no gradient."""
+        return tensor.numel() == ranks * sum(layer.shard_elements for layer in self.layers)
+
+    def count(self, tensor: torch.Tensor, ranks: int, costs: list[tuple]) -> None:
+        self.compression.steps += 1
+        for layer, cost in zip(self.layers, costs, strict=True):
+            exact = layer.shard_elements * tensor.element_size() * (ranks - 1)
+            layer.count(exact, *cost)
+
+
+class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        ranks = group.size()
+        compression = self.compression
+        scale = _scale(op, ranks)
+        lossless = is_exact() or not self.fits(input_tensor, ranks)
+        if lossless or scale is None or not _is_supported(input_tensor):
+            return distributed.reduce_scatter_tensor(
+                output_tensor, input_tensor, op=op, group=group, async_op=async_op
+            )
+        if scale != 1:
+            input_tensor.mul_(scale)
+        costs = channels.of(group).reduce_scatter(
+            input_tensor,
+            [(f"{compression.number}/{e.name}", e.shard_elements, e.codec) for e in self.layers],
+            seed=compression.settings.seed,
+            step=compression.steps,
+            measure=compression.steps % _STEPS_PER_MEASUREMENT == 0,
+        )
+        output_tensor.copy_(input_tensor.view(ranks, -1)[group.rank()])
+        self.count(input_tensor, ranks, costs)
+        return None
+
+
+class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
+    def __call__(self, output_tensor, input_tensor, group, async_op=False):
+        ranks = group.size()
+        compression = self.compression
+        if not (self.fits(output_tensor, ranks) and _is_supported(output_tensor)):
+            return distributed.all_gather_into_tensor(
+                output_tensor, input_tensor, group=group, async_op=async_op
+            )
+        output_tensor.view(ranks, -1)[group.rank()].copy_(input_tensor)
+        costs = channels.of(group).all_gather(
+            output_tensor,
+            [
+                (f"{compression.number}/{e.name}/weight", e.shard_elements, e.weight_codec)
+                for e in self.layers
+            ],
+            seed=compression.settings.seed,
+            step=compression.steps,
+        )
+        self.count(output_tensor, ranks, costs)
+        return None
+
+
+def _is_supported(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _scale(op, ranks: int) -> float | None:
+    """What to multiply by before adding up; None for what is no sum."""
+    if op == distributed.ReduceOp.AVG:
+        return 1 / ranks
+    return 1.0 if op == distributed.ReduceOp.SUM else None
