@@ -71,6 +71,15 @@ TEST_F(Environment, unknown_variable_is_refused_and_known_ones_are_listed) {
   EXPECT_NE(text.find("GRADWIRE_ISA"), std::string::npos) << text;
 }
 
+TEST_F(Environment, variables_of_torch_are_known_whatever_they_hold) {
+  for (const char* name :
+       {"GRADWIRE", "GRADWIRE_CODEC", "GRADWIRE_EXACT", "GRADWIRE_FEEDBACK", "GRADWIRE_SUMMARY"}) {
+    setenv(name, "whatever", 1);
+    EXPECT_EQ(message(ErrorCode::invalid_argument), "") << name;
+    unsetenv(name);
+  }
+}
+
 TEST_F(Environment, other_programs_variables_are_ignored) {
   setenv("NOT_GRADWIRE_IAS", "x", 1);
   EXPECT_EQ(message(ErrorCode::invalid_argument), "");
