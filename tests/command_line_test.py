@@ -10,6 +10,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -322,6 +323,49 @@ class Inspect(CommandLine):
         document = json.loads(done.stdout)
         self.assertIs(False, document["ok"])
         self.assertIn("cut short", document["error"])
+
+
+class Run(CommandLine):
+    """What Python makes of it is in python/tests/test_launcher.py; this is about which Python."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.environment = Path(folder.name)
+        self.python = self.environment / "bin" / "python"
+        self.python.parent.mkdir()
+        self.python.write_text('#!/bin/sh\nprintf \'%s\\n\' "$0" "$@"\nexit 7\n')
+        self.python.chmod(0o755)
+
+    def test_arguments_reach_python_unchanged_and_its_exit_code_comes_back(self):
+        arguments = "--nproc_per_node=2 --help -m [a,b] -- --python x bench".split() + ["", "a b"]
+        done = gradwire(["run", "--python", str(self.python), *arguments])
+        self.assertEqual((7, ""), (done.returncode, done.stderr))
+        expected = [str(self.python), "-m", "gradwire.torch.run", *arguments]
+        self.assertEqual(expected, done.stdout.splitlines())
+
+    def test_python_is_that_of_the_active_environment(self):
+        done = gradwire("run", env={"VIRTUAL_ENV": str(self.environment)})
+        self.assertEqual(str(self.python), done.stdout.splitlines()[0])
+
+    def test_python_of_the_environment_that_has_the_program_comes_first(self):
+        (self.environment / "pyvenv.cfg").touch()
+        program = self.python.with_name("gradwire")
+        shutil.copy(PROGRAM, program)
+        environment = os.environ | {"VIRTUAL_ENV": "/no/such/environment"}
+        done = subprocess.run([program, "run"], env=environment, capture_output=True, text=True)
+        self.assertEqual(str(self.python), done.stdout.splitlines()[0])
+
+    def test_python_of_path_is_the_last_resort(self):
+        program = self.environment / "gradwire"
+        shutil.copy(PROGRAM, program)
+        self.python.rename(self.python.with_name("python3"))
+        environment = {"PATH": f"{self.python.parent}:/usr/bin:/bin"}
+        done = subprocess.run([program, "run"], env=environment, capture_output=True, text=True)
+        self.assertEqual(str(self.python) + "3", done.stdout.splitlines()[0])
+
+    def test_python_that_cannot_be_run_is_named(self):
+        self.assert_refused("run --python /no/python x.py", 2, "/no/python: No such.*--python")
 
 
 class Interruption(CommandLine):

@@ -12,6 +12,7 @@
 #include "gradwire/codec.h"
 #include "gradwire/error.h"
 #include "local_ranks.h"
+#include "python_interpreter.h"
 #include "subcommands.h"
 #include "synthetic.h"
 #include "test_hosts.h"
@@ -137,20 +138,11 @@ class Stage {
   std::optional<TestHosts> hosts_;
 };
 
-fs::path project_file(const std::string& name) {
-  for (fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
-       folder.has_relative_path(); folder = folder.parent_path()) {
-    if (fs::exists(folder / name)) return folder / name;
-  }
-  throw Error(ErrorCode::unavailable, name + " is not above this program: run it from the project");
-}
-
 /// Medians of torch's gloo, by size.
 Json run_gloo(Stage& stage, const Options& options, const Scratch& scratch) {
-  const std::string python =
-      options.python.empty() ? project_file(".venv/bin/python").string() : options.python;
-  std::vector<std::string> arguments{python, project_file("bench/gloo_allreduce.py").string(),
-                                     scratch.path() + "/gloo", std::to_string(options.plan.repeat)};
+  std::vector<std::string> arguments{find_python(options.python), "-m",
+                                     "gradwire.bench.gloo_allreduce", scratch.path() + "/gloo",
+                                     std::to_string(options.plan.repeat)};
   for (const std::size_t size : options.plan.sizes) arguments.push_back(std::to_string(size));
   return stage.run(arguments);
 }
@@ -303,8 +295,7 @@ void add_bench_allreduce(CLI::App& bench) {
       .add_option("--compare", options->compare,
                   "gloo: torch's gloo on the same hosts, in the same run")
       ->check(CLI::IsMember({"gloo"}));
-  command.add_option("--python", options->python,
-                     "Python that has torch (default: the project's .venv)");
+  command.add_option("--python", options->python, kPythonHelp);
   command.add_flag("--json", options->json, "Print one JSON object");
   command.add_option("--store", options->store,
                      "mpi: this process is a rank (the default when mpirun started it)");

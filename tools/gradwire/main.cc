@@ -29,6 +29,7 @@ void add_subcommands(CLI::App& app) {
       "  gradwire bench distortion --json         bits and error on synthetic data, for scripts\n"
       "  gradwire inspect frame.bin               what a frame holds\n"
       "  gradwire hosts --count 4 -- COMMAND      a job on four hosts that this machine plays\n"
+      "  gradwire run --nproc-per-node 4 train.py torchrun with compressed gradients\n"
       "\n"
       "GRADWIRE_ISA=scalar|avx2|... chooses the vector instructions; every choice gives the same "
       "bytes.");
@@ -46,6 +47,7 @@ void add_subcommands(CLI::App& app) {
   add_bench_allreduce(bench);
   add_inspect(app);
   add_hosts(app);
+  add_run(app);
   add_schedule(app);
 }
 

@@ -1,7 +1,8 @@
 // The subcommands of `gradwire`, one source file each. Each function adds its options, its help
 // with examples and the callback that runs it. Callbacks throw `gradwire::Error`; main.cc turns it
 // into one sentence and an exit code. One that ends with another program's exit code has said why
-// and throws `CLI::RuntimeError` with the code.
+// and throws `CLI::RuntimeError` with the code. `run` does not come back: it becomes another
+// program.
 #pragma once
 
 namespace CLI {
@@ -16,6 +17,7 @@ void add_bench_distortion(CLI::App& bench);
 void add_bench_coder(CLI::App& bench);
 void add_inspect(CLI::App& gradwire);
 void add_hosts(CLI::App& gradwire);
+void add_run(CLI::App& gradwire);
 void add_schedule(CLI::App& gradwire);
 
 }  // namespace gradwire::cli

@@ -1,0 +1,1 @@
+"""What `gradwire bench` runs in Python: the rivals."""
