@@ -19,6 +19,10 @@ stay exact, whatever the backend. Biases, norms and small layers travel exactly,
 
 from __future__ import annotations
 
+from . import version_check
+
+version_check.check()  # before anything that needs torch or the native module
+
 import atexit
 import os
 import sys
@@ -26,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import gradwire_autoload as autoload
 import torch
 from torch import distributed
 from torch.distributed.fsdp import FSDPModule
@@ -33,7 +38,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 
-from . import autoload, channels, ddp, fsdp, settings
+from . import channels, ddp, fsdp, settings
 from . import stats as _stats
 from ._native import enter_exact, leave_exact
 from .settings import DEFAULT_CODEC
@@ -70,8 +75,9 @@ def compress(
 
     `exact` and the keys of `codecs` are patterns as in a shell, matched against the names that
     ``named_parameters()`` of the wrapped model gives: layers that travel exactly, and layers with a
-    codec of their own (the first that matches). `feedback` keeps what a codec held back and adds it in the
-    next step; then save `state_dict` with your checkpoints. `seed` is that of stochastic rounding.
+    codec of their own (the first that matches). `feedback` keeps what a codec held
+    back and adds it in the next step; then save `state_dict` with your checkpoints. `seed` is that
+    of stochastic rounding.
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gradwire_autoload as autoload
 import torch
 from torch import distributed
 from torch.distributed import PrefixStore, ProcessGroupGloo
 
-from . import autoload
 from ._native import Backend
 
 

@@ -6,11 +6,12 @@ import itertools
 import logging
 from weakref import WeakKeyDictionary
 
+import gradwire_autoload as autoload
 from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as Ddp
 
-from . import autoload, channels, settings
+from . import channels, settings
 from ._native import Compression
 
 _log = logging.getLogger("gradwire")

@@ -1,7 +1,7 @@
 """What runs at the end of every ``import torch``, by the entry point group ``torch.backends``.
 
-It must never fail, and cost next to nothing where gradwire is not used: so nothing else of the
-package is imported here before it is needed.
+It must never fail, and cost next to nothing where gradwire is not used: so it stands beside the
+package, of which nothing is imported before it is needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def register() -> None:
 
 
 def _create(options, given):
-    from .backend import create
+    from gradwire.torch.backend import create
 
     return create(options, given)
 
@@ -49,12 +49,12 @@ def watch() -> None:
 
     @torch.compiler.disable
     def before_first_forward(model):
-        from .ddp import before_first_forward
+        from gradwire.torch.ddp import before_first_forward
 
         before_first_forward(model)
 
     def hook_of_user(model, *hook):
-        from .ddp import take_hook_of_user
+        from gradwire.torch.ddp import take_hook_of_user
 
         return take_hook_of_user(model, *hook)
 

@@ -1,0 +1,130 @@
+"""How torch finds gradwire, and what an import says where the two do not fit."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import gradwire
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DEADLINE_SECONDS = 600
+
+
+def python(code: str, *path: Path, **environment: str) -> subprocess.CompletedProcess:
+    """In a process of its own that has the folders before the package's own on its path."""
+    kept = {name: v for name, v in os.environ.items() if not name.startswith("GRADWIRE")}
+    folders = [*map(str, path), str(Path(gradwire.__file__).parents[1])]
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=kept | {"PYTHONPATH": os.pathsep.join(folders)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+# Metadata
+
+
+def test_the_tree_has_the_version_and_entry_points_of_pyproject():
+    assert metadata.version("gradwire") == gradwire.__version__
+    for group, points in PROJECT["entry-points"].items():
+        found = metadata.entry_points(group=group, name="gradwire")
+        assert {point.value for point in found} == {points["gradwire"]}
+
+
+def test_every_entry_point_can_be_called():
+    for group in PROJECT["entry-points"]:
+        for point in metadata.entry_points(group=group, name="gradwire"):
+            point.load()()
+
+
+# What `import torch` does of itself
+
+MODULES = "import sys, torch; print(sorted(m for m in sys.modules if m.startswith('gradwire')))"
+
+
+def test_import_torch_loads_next_to_nothing_of_us():
+    done = python(MODULES)
+    assert (done.stdout, done.stderr) == ("['gradwire_autoload']\n", "")
+
+
+def test_import_torch_survives_variables_that_gradwire_refuses():
+    done = python(MODULES, GRADWIRE_ISA="mmx", GRADWIRE_NONSENSE="1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_backend_has_its_name_without_an_import_of_ours():
+    done = python("import torch; print(torch.distributed.Backend('gradwire'))")
+    assert (done.stdout, done.stderr) == ("gradwire\n", "")
+
+
+# Versions
+
+
+def fake_torch(folder: Path, version: str) -> Path:
+    """A torch that has a version and nothing else: what must be refused is refused before more of
+    it is needed."""
+    (folder / "torch").mkdir()
+    (folder / "torch" / "__init__.py").write_text(f"__version__ = {version!r}\n")
+    return folder
+
+
+def last_line(done: subprocess.CompletedProcess) -> str:
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("version", ["2.14.0", "2.12.1+cu130", "3.13.0", "2.1.3"])
+def test_a_torch_of_another_minor_version_is_refused_with_a_sentence(tmp_path, version):
+    line = last_line(python("import gradwire.torch", fake_torch(tmp_path, version)))
+    assert line.startswith("ImportError: gradwire.torch cannot be imported: gradwire was built for")
+    assert f"torch 2.13.0, and this is torch {version}; install torch==2.13.* or build" in line
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.1+cu130", "2.13.0a0+git1234"])
+def test_a_torch_of_the_same_minor_version_is_taken(monkeypatch, version):
+    import torch
+    from gradwire.torch import version_check
+
+    monkeypatch.setattr(torch, "__version__", version)
+    version_check.check()
+
+
+def test_without_torch_the_sentence_says_how_to_get_it(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('none here', name='torch')")
+    line = last_line(python("import gradwire.torch", tmp_path))
+    assert line.endswith("it needs PyTorch; install it with: pip install 'torch==2.13.*'")
+
+
+def test_a_folder_named_torch_is_not_torch(tmp_path):
+    """The source tree has one; where there is no other, Python takes it for an empty package."""
+    (tmp_path / "torch").mkdir()
+    code = (
+        "import sys; sys.path = [p for p in sys.path if 'packages' not in p]; import gradwire.torch"
+    )
+    assert "it needs PyTorch; install it" in last_line(python(code, tmp_path))
+
+
+def test_a_module_of_torch_that_is_missing_is_not_hidden(tmp_path):
+    (tmp_path / "torch.py").write_text("import no_such_module")
+    assert last_line(python("import gradwire.torch", tmp_path)).endswith("'no_such_module'")
+
+
+def test_a_package_built_without_torch_says_how_to_build_it(monkeypatch):
+    from gradwire.torch import version_check
+
+    monkeypatch.setitem(sys.modules, "gradwire.torch._built_for", None)
+    with pytest.raises(ImportError, match="was built where there was no PyTorch; build it again"):
+        version_check.check()
+
+
+def test_the_launcher_says_it_in_one_line(tmp_path):
+    code = "import runpy, sys; runpy._run_module_as_main('gradwire.torch.run')"
+    done = python(code, fake_torch(tmp_path, "2.14.0"))
+    assert len(done.stderr.splitlines()) == 1 and "and this is torch 2.14.0" in done.stderr
