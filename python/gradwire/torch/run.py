@@ -1,0 +1,110 @@
+"""`gradwire run`: torchrun, with gradients compressed in a script that says nothing of it.
+
+python -m gradwire.torch.run --nproc-per-node 4 train.py --epochs 3
+
+Takes torchrun's flags and a few of its own, which reach the workers through their environment
+(`gradwire.torch.settings` reads it); the rest is torchrun itself, in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib.metadata import entry_points
+
+from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing.errors import record
+
+import gradwire
+
+_EXAMPLES = """\
+Every flag of torchrun is taken, and means what it means there. Those of gradwire stand before the
+script, too; on several hosts give the same to each.
+
+Examples:
+  gradwire run --nproc-per-node 4 train.py --epochs 3
+  gradwire run --codec uniform:bits=4,bucket=128 --nproc-per-node 4 train.py
+  gradwire run --feedback --exact '*embed*' --exact lm_head.weight --standalone -m trainer
+  gradwire run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train.py
+"""
+
+
+def _codec(spec: str) -> str:
+    try:
+        gradwire.codec(spec)
+    except gradwire.Error as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return spec
+
+
+def _parser() -> argparse.ArgumentParser:
+    """torchrun's, with our options beside its own."""
+    parser = torchrun.get_args_parser()
+    parser.prog = "gradwire run"
+    parser.usage = "gradwire run [options] train.py [its arguments]"
+    parser.description = "Runs a PyTorch script as torchrun does, with its gradients compressed."
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    ours = parser.add_argument_group("gradwire")
+    ours.add_argument(
+        "--codec",
+        type=_codec,
+        default=os.environ.get("GRADWIRE_CODEC"),
+        metavar="SPEC",
+        help="How gradients become bytes, such as grid:step=0.5 (the default) or fp16.",
+    )
+    ours.add_argument(
+        "--feedback",
+        action="store_true",
+        help="Add to each gradient what compression took from the one before.",
+    )
+    ours.add_argument(
+        "--exact",
+        action="append",
+        metavar="PATTERN",
+        help="Parameters whose gradients travel exactly, by name; repeat for several.",
+    )
+    ours.add_argument(
+        "--no-summary", action="store_true", help="Do not say at the end what was sent."
+    )
+    return parser
+
+
+def _environment(options: argparse.Namespace) -> dict[str, str]:
+    """What tells the workers; what is not asked for stays as the caller has set it."""
+    told = {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "0" if options.no_summary else "1"}
+    if options.codec is not None:
+        told["GRADWIRE_CODEC"] = options.codec
+    if options.feedback:
+        told["GRADWIRE_FEEDBACK"] = "1"
+    if options.exact:
+        told["GRADWIRE_EXACT"] = ",".join(options.exact)
+    return told
+
+
+def _obstacle() -> str | None:
+    """Why torch would not load gradwire in the workers, and what to do."""
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
+        return (
+            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from loading gradwire in the workers; "
+            "unset it, or call gradwire.torch.compress(model) in the script and use torchrun"
+        )
+    if not entry_points(group="torch.backends", name="gradwire"):
+        return (
+            "gradwire can be imported but is not installed, so torch does not load it in the "
+            "workers; run make build in its source tree, or pip install --no-build-isolation ."
+        )
+    return None
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if (obstacle := _obstacle()) is not None:
+        parser.error(obstacle)
+    os.environ.update(_environment(options))
+    record(torchrun.run)(options)  # as torchrun's own main does
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""`gradwire run`: what reaches the workers, what is refused before they start, how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+import gradwire
+import pytest
+from gradwire.torch import run
+
+DEADLINE_SECONDS = 600  # importing torch alone takes half a minute on a busy machine
+MARK = "LAUNCHER_TEST_MARK"  # in the environment of a job, by which its processes are found
+
+# An ordinary script that knows nothing of gradwire.
+TRAIN = """
+    import os, sys
+    import torch
+    from torch import distributed, nn
+
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
+    for step in range(2):
+        model(torch.full((1, 64), float(rank))).sum().backward()
+    names = sorted(name for name in os.environ if name.startswith("GRADWIRE"))
+    told = {name: os.environ[name] for name in names}
+    hook = model._get_ddp_logging_data().get("comm_hook")
+    with open(f"{sys.argv[1]}/{rank}", "w") as file:
+        print(sys.argv[2:], told, f"hook={hook}", file=file)
+    distributed.destroy_process_group()
+    sys.exit(int(sys.argv[2]) * rank)
+"""
+
+SLEEP = """
+    import os, sys, time
+    open(f"{sys.argv[1]}/{os.environ['RANK']}", "w").close()
+    time.sleep(10000)
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: v for name, v in os.environ.items() if not name.startswith("GRADWIRE")}
+    package = str(Path(gradwire.__file__).parents[1])
+    return kept | {"PYTHONPATH": package, "OMP_NUM_THREADS": "1"} | more
+
+
+def launcher(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "gradwire.torch.run", *arguments]
+
+
+def written(folder: Path, source: str) -> str:
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(source))
+    return str(script)
+
+
+def refused(capsys, *arguments: str) -> str:
+    """The sentence, if it exits as argparse does."""
+    with pytest.raises(SystemExit) as ended:
+        run.main([*arguments])
+    assert ended.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+# Before any worker starts
+
+
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch, request):
+    """Tests in this process never get as far as torchrun."""
+    monkeypatch.setattr(run.torchrun, "run", lambda options: pytest.fail("workers were started"))
+    for name in [name for name in os.environ if name.startswith("GRADWIRE")]:
+        monkeypatch.delenv(name)
+
+
+def test_a_wrong_codec_is_refused_in_its_own_words(capsys):
+    line = refused(capsys, "--codec", "zip", "train.py")
+    assert "unknown codec 'zip' in 'zip'; there are: none, fp16" in line
+    assert line.startswith("gradwire run: error: argument --codec: ")
+
+
+def test_a_wrong_codec_in_the_environment_is_refused_as_well(capsys, monkeypatch):
+    monkeypatch.setenv("GRADWIRE_CODEC", "uniform:bits=99")
+    assert "bits takes a whole number from 1 to 8" in refused(capsys, "train.py")
+
+
+def test_a_script_is_required(capsys):
+    assert "training_script" in refused(capsys, "--codec", "fp16")
+
+
+def test_torch_that_was_told_to_load_nothing_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    line = refused(capsys, "train.py")
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from loading gradwire" in line
+    assert "unset it" in line
+
+
+def test_a_package_that_torch_cannot_find_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "path", [])  # where metadata is looked for
+    assert "is not installed, so torch does not load it" in refused(capsys, "train.py")
+
+
+def test_help_has_examples_and_both_kinds_of_flags(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as ended:
+        run.main(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for part in ("Examples:\n  gradwire run ", "Every flag of torchrun", "--codec", "--nnodes"):
+        assert part in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        ([], {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "1"}),
+        (["--no-summary"], {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "0"}),
+        (
+            ["--codec", "fp16", "--feedback", "--exact", "*bias", "--exact", "head.*"],
+            {
+                "GRADWIRE": "1",
+                "GRADWIRE_SUMMARY": "1",
+                "GRADWIRE_CODEC": "fp16",
+                "GRADWIRE_FEEDBACK": "1",
+                "GRADWIRE_EXACT": "*bias,head.*",
+            },
+        ),
+    ],
+)
+def test_options_become_the_workers_environment(monkeypatch, arguments, told):
+    seen = {}
+
+    def note(options):
+        seen.update({n: v for n, v in os.environ.items() if n.startswith("GRADWIRE")})
+        seen["workers"] = options.nproc_per_node, options.training_script_args
+
+    monkeypatch.setattr(run.torchrun, "run", note)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    run.main([*arguments, "--nproc_per_node", "3", "train.py", "--codec", "zip"])
+    assert seen.pop("workers") == ("3", ["--codec", "zip"])  # what stands behind is the script's
+    assert seen == told
+
+
+# With workers
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_an_unchanged_script_is_compressed_and_its_exit_code_is_told(tmp_path, code):
+    script = written(tmp_path, TRAIN)
+    arguments = ["--codec", "uniform:bits=4", "--nproc-per-node", "2", script]
+    done = subprocess.run(
+        launcher(*arguments, str(tmp_path), str(code), "--codec", "x"),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == (1 if code else 0), done.stderr  # torchrun's own
+    for rank in "01":
+        seen = (tmp_path / rank).read_text()
+        assert seen.startswith(f"['{code}', '--codec', 'x'] {{'GRADWIRE': '1', ")
+        assert "'GRADWIRE_CODEC': 'uniform:bits=4'" in seen
+        assert "hook=gradwire" in seen
+    if code:
+        assert f"exitcode  : {code}" in done.stderr
+
+
+def processes_marked(mark: str) -> set[int]:
+    """All that descends from a job, whatever its group or session."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                found.add(int(folder.name))
+        except OSError:  # it has ended meanwhile
+            pass
+    return found
+
+
+def wait_until(condition, what: str):
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
+        time.sleep(0.05)
+
+
+def test_an_interrupt_ends_all_workers(tmp_path):
+    mark = uuid.uuid4().hex
+    script = written(tmp_path, SLEEP)
+    with subprocess.Popen(
+        launcher("--nproc-per-node", "2", script, str(tmp_path)),
+        env=environment(**{MARK: mark}),
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        # A test that runs in the background has inherited that interrupts are ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as job:
+        try:
+            wait_until(lambda: len(list(tmp_path.glob("[01]"))) == 2, "the start of the workers")
+            os.killpg(job.pid, signal.SIGINT)  # as the terminal does
+            assert job.wait(DEADLINE_SECONDS) != 0
+            wait_until(lambda: not processes_marked(mark), "the end of the job's processes")
+        finally:
+            for process in processes_marked(mark):
+                os.kill(process, signal.SIGKILL)
