@@ -22,7 +22,7 @@ gradients := data/gradients.safetensors
 
 .PHONY: help
 help: ## Print this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-8s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-10s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: build/release/build.ninja ## Build the release: command line at build/gradwire, package in .venv
@@ -40,6 +40,10 @@ test: build build/asan/build.ninja ## Run every test, in C++ and Python, with an
 	$(python) -m pytest -q
 	cmake --build --preset asan
 	ctest --preset asan -j $(JOBS) --label-exclude slow
+
+.PHONY: wheel-test
+wheel-test: build ## Install with pip into a fresh environment, without and with PyTorch, and use it
+	$(python) tests/wheel_test.py
 
 .PHONY: bench
 bench: build ## Measure speed, distortion and the entropy coder on this machine
