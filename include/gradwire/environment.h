@@ -5,8 +5,8 @@
 namespace gradwire {
 
 /// Applies `GRADWIRE_ISA` (scalar, avx2, …, auto). Throws `Error` that names the variable when a
-/// value is wrong or a `GRADWIRE_*` variable is unknown. Those of gradwire.torch (docs/torch.md) are
-/// known and not looked at.
+/// value is wrong or a `GRADWIRE_*` variable is unknown. Those of gradwire.torch (docs/torch.md)
+/// are known and not looked at.
 void configure_from_environment();
 
 }  // namespace gradwire
