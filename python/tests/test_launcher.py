@@ -36,10 +36,16 @@ TRAIN = """
     sys.exit(int(sys.argv[2]) * rank)
 """
 
-SLEEP = """
-    import os, sys, time
-    open(f"{sys.argv[1]}/{os.environ['RANK']}", "w").close()
-    time.sleep(10000)
+TRAIN_WITHOUT_END = """
+    import sys
+    import torch
+    from torch import distributed, nn
+
+    distributed.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
+    while True:
+        model(torch.ones(1, 64)).sum().backward()
+        open(f"{sys.argv[1]}/{distributed.get_rank()}", "w").close()
 """
 
 
@@ -192,7 +198,7 @@ def wait_until(condition, what: str):
 
 def test_an_interrupt_ends_all_workers(tmp_path):
     mark = uuid.uuid4().hex
-    script = written(tmp_path, SLEEP)
+    script = written(tmp_path, TRAIN_WITHOUT_END)
     with subprocess.Popen(
         launcher("--nproc-per-node", "2", script, str(tmp_path)),
         env=environment(**{MARK: mark}),
@@ -202,7 +208,8 @@ def test_an_interrupt_ends_all_workers(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as job:
         try:
-            wait_until(lambda: len(list(tmp_path.glob("[01]"))) == 2, "the start of the workers")
+            wait_until(lambda: job.poll() or len(list(tmp_path.glob("[01]"))) == 2, "a step of each")
+            assert len(processes_marked(mark)) == 3
             os.killpg(job.pid, signal.SIGINT)  # as the terminal does
             assert job.wait(DEADLINE_SECONDS) != 0
             wait_until(lambda: not processes_marked(mark), "the end of the job's processes")
