@@ -42,7 +42,7 @@ test: build build/asan/build.ninja ## Run every test, in C++ and Python, with an
 	ctest --preset asan -j $(JOBS) --label-exclude slow
 
 .PHONY: wheel-test
-wheel-test: build ## Install with pip into a fresh environment, without and with PyTorch, and use it
+wheel-test: .venv/bin/python ## Install with pip into a fresh environment, without and with PyTorch, and use it
 	$(python) tests/wheel_test.py
 
 .PHONY: bench

@@ -208,7 +208,9 @@ def test_an_interrupt_ends_all_workers(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as job:
         try:
-            wait_until(lambda: job.poll() or len(list(tmp_path.glob("[01]"))) == 2, "a step of each")
+            wait_until(
+                lambda: job.poll() or len(list(tmp_path.glob("[01]"))) == 2, "a step of each"
+            )
             assert len(processes_marked(mark)) == 3
             os.killpg(job.pid, signal.SIGINT)  # as the terminal does
             assert job.wait(DEADLINE_SECONDS) != 0
