@@ -80,8 +80,8 @@ def refused(capsys, *arguments: str) -> str:
 def no_worker(monkeypatch, request):
     """Tests in this process never get as far as torchrun."""
     monkeypatch.setattr(run.torchrun, "run", lambda options: pytest.fail("workers were started"))
-    for name in [name for name in os.environ if name.startswith("GRADWIRE")]:
-        monkeypatch.delenv(name)
+    kept = {name: v for name, v in os.environ.items() if not name.startswith("GRADWIRE")}
+    monkeypatch.setattr(os, "environ", kept)  # a copy, for the launcher writes to it
 
 
 def test_a_wrong_codec_is_refused_in_its_own_words(capsys):
@@ -93,6 +93,11 @@ def test_a_wrong_codec_is_refused_in_its_own_words(capsys):
 def test_a_wrong_codec_in_the_environment_is_refused_as_well(capsys, monkeypatch):
     monkeypatch.setenv("GRADWIRE_CODEC", "uniform:bits=99")
     assert "bits takes a whole number from 1 to 8" in refused(capsys, "train.py")
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("GRADWIRE_FEEDBACK", "yes")
+    assert "GRADWIRE_FEEDBACK is 'yes'; set it to 1 or 0" in refused(capsys, "train.py")
 
 
 def test_a_script_is_required(capsys):
@@ -147,7 +152,6 @@ def test_options_become_the_workers_environment(monkeypatch, arguments, told):
         seen["workers"] = options.nproc_per_node, options.training_script_args
 
     monkeypatch.setattr(run.torchrun, "run", note)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
     run.main([*arguments, "--nproc_per_node", "3", "train.py", "--codec", "zip"])
     assert seen.pop("workers") == ("3", ["--codec", "zip"])  # what stands behind is the script's
     assert seen == told

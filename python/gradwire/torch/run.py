@@ -17,6 +17,8 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 import gradwire
 
+from . import settings
+
 _EXAMPLES = """\
 Every flag of torchrun is taken, and means what it means there. Those of gradwire stand before the
 script, too; on several hosts give the same to each.
@@ -83,7 +85,7 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _obstacle() -> str | None:
-    """Why torch would not load gradwire in the workers, and what to do."""
+    """Why workers would not compress, and what to do."""
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
         return (
             "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from loading gradwire in the workers; "
@@ -94,15 +96,19 @@ def _obstacle() -> str | None:
             "gradwire can be imported but is not installed, so torch does not load it in the "
             "workers; run make build in its source tree, or pip install --no-build-isolation ."
         )
+    try:
+        settings.from_environment()
+    except ValueError as error:
+        return str(error)
     return None
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_args(arguments)
+    os.environ.update(_environment(options))
     if (obstacle := _obstacle()) is not None:
         parser.error(obstacle)
-    os.environ.update(_environment(options))
     record(torchrun.run)(options)  # as torchrun's own main does
 
 
