@@ -56,10 +56,11 @@ class Wheel(unittest.TestCase):
             for name, value in os.environ.items()
             if not name.startswith("GRADWIRE") and name not in ("PYTHONPATH", "VIRTUAL_ENV")
         }
+        names_of_compilers = {"CC": "cc", "CXX": "c++"}  # by which ccache has what make build made
         return subprocess.run(
             [str(self.bin / program), *arguments],
             cwd=self.folder,
-            env=kept | {"OMP_NUM_THREADS": "1"},
+            env=kept | names_of_compilers | {"OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
         )
