@@ -430,7 +430,7 @@ class Interruption(Hosts):
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         self.assertEqual(-signal.SIGINT, self.finish(process)[0])
-        self.assertLess(time.monotonic() - begun, 4.5)  # a rank not killed at once is killed after 5 s
+        self.assertLess(time.monotonic() - begun, 4.5)  # or killed after 5 s
 
     def test_kill_of_the_program_leaves_nothing(self):
         process = self.start_family()

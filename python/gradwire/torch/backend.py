@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import functools
+
 import gradwire_autoload as autoload
 import torch
 from torch import distributed
-from torch.distributed import PrefixStore, ProcessGroupGloo
+from torch.distributed import PrefixStore, ProcessGroupGloo, distributed_c10d
 
 from ._native import Backend
 
@@ -13,6 +16,7 @@ from ._native import Backend
 def create(options, given) -> Backend:
     """For ``register_backend``: gloo, and nccl where there is CUDA, behind a backend of ours."""
     autoload.watch()
+    _open_monitored_barrier()
     cpu = ProcessGroupGloo(
         PrefixStore("gloo/", options.store),
         options.group_rank,
@@ -42,3 +46,23 @@ def _placed(inner, options):
     inner.options.group_name = options.group_id
     inner._set_sequence_number_for_group()
     return inner
+
+
+@functools.cache
+def _open_monitored_barrier() -> None:
+    """torch.distributed.monitored_barrier refuses groups by the name of their backend; not ours."""
+    refusing = distributed_c10d.monitored_barrier
+
+    @functools.wraps(refusing)
+    def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
+        stranger = distributed_c10d._rank_not_in_group(group)
+        if stranger or distributed.get_backend(group) != "gradwire":
+            return refusing(group, timeout, wait_all_ranks)
+        if timeout is None:
+            timeout = distributed_c10d.default_pg_timeout
+        elif isinstance(timeout, float):  # Not documented, but taken.
+            timeout = datetime.timedelta(seconds=timeout)
+        group = group or distributed.group.WORLD
+        return group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
+
+    distributed.monitored_barrier = distributed_c10d.monitored_barrier = monitored_barrier
