@@ -21,7 +21,7 @@ from torch import distributed
 DEADLINE_SECONDS = 240
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "torch.distributed", "gradwire.torch"])
+_context.set_forkserver_preload(["torch._dynamo", "torch.distributed.tensor", "gradwire.torch"])
 
 
 class RankFailed(AssertionError):
