@@ -22,7 +22,7 @@ gradients := data/gradients.safetensors
 
 .PHONY: help
 help: ## Print this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-10s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: build/release/build.ninja ## Build the release: command line at build/gradwire, package in .venv
@@ -65,6 +65,11 @@ fuzz: build/fuzz/build.ninja ## Attack every decoder for SECONDS=60 each under s
 .PHONY: soak
 soak: build ## Let FAULTS=300 faults strike ranks while they compute (as root)
 	$(python) tests/soak/soak.py --faults $(FAULTS)
+
+.PHONY: conformance
+conformance: build .venv/installed-gradients ## Run all of torch's own tests of a backend with gloo and with gradwire
+	$(python) tests/torch_conformance/conformance.py
+	$(python) tests/torch_conformance/conformance.py --debug-detail
 
 .PHONY: lint
 lint: build/dev/build.ninja $(stamps)/apt-lint ## Check format, common mistakes and layers
