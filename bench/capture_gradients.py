@@ -25,16 +25,13 @@ To use gradients of your own, write a file with the same names after a `loss.bac
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import os
 import platform
 import re
 import signal
 import sys
-import sysconfig
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,20 +40,17 @@ INTERRUPTED = "capture_gradients: interrupted; nothing was written."
 INTERRUPTED_STATUS = 128 + signal.SIGINT
 
 try:
-    import numpy as np
     import torch
+    from gradwire.training import data, models
     from safetensors import SafetensorError
     from safetensors.torch import save_file
     from torch import Tensor, nn
     from torch.nn import functional as F
 except ImportError as missing:
-    sys.exit(f"capture_gradients: {missing}; run: pip install torch numpy safetensors")
+    sys.exit(f"capture_gradients: {missing}; run: make build, pip install torch safetensors")
 except KeyboardInterrupt:
     print(INTERRUPTED, file=sys.stderr)
     sys.exit(INTERRUPTED_STATUS)
-
-DATASET_PACKAGE = "dataset-fashion-mnist"
-DATASET_DIR = Path("/usr/share/datasets/fashion-mnist")
 
 CNN_BATCH = 32  # What one of several workers would see of a batch.
 BATCHNORM_BATCH = 128
@@ -69,13 +63,6 @@ HEADS = 4
 LAYERS = 3
 WARMUP_STEPS = 10
 
-TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
-UNKNOWN = 0  # The id of <unk>: every token beyond the most frequent VOCABULARY - 1.
-# Third-party packages differ from host to host; tests are mostly data and not always installed.
-SKIPPED_DIRS = {"site-packages", "dist-packages", "__pycache__", "test", "tests"}
-
-Batch = tuple[Tensor, Tensor]
-
 
 class CaptureError(Exception):
     """What went wrong and what to do about it, in one sentence for the user."""
@@ -84,29 +71,12 @@ class CaptureError(Exception):
 # --- Models ---------------------------------------------------------------------------------------
 
 
-class Cnn(nn.Module):
-    """Two VGG stages over 28x28 grey images and, as in VGG, three fully connected layers."""
+def vgg() -> nn.Module:
+    return models.Vgg(stages=((32, 32), (64, 64)), hidden=CNN_HIDDEN)
 
-    def __init__(self) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        channels = 1
-        for width in (32, 64):
-            for _ in range(2):
-                layers += [nn.Conv2d(channels, width, kernel_size=3, padding=1), nn.ReLU()]
-                channels = width
-            layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(
-            nn.Linear(channels * 7 * 7, CNN_HIDDEN),
-            nn.ReLU(),
-            nn.Linear(CNN_HIDDEN, CNN_HIDDEN),
-            nn.ReLU(),
-            nn.Linear(CNN_HIDDEN, 10),
-        )
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.classifier(self.features(images).flatten(1))
+def transformer() -> nn.Module:
+    return models.Transformer(VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS)
 
 
 class BatchNormCnn(nn.Module):
@@ -129,141 +99,12 @@ class BatchNormCnn(nn.Module):
         return self.classifier(self.features(images).flatten(1))
 
 
-class Attention(nn.Module):
-    """Causal multi-head self-attention."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.out = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, _ = x.shape
-        heads = self.qkv(x).view(batch, length, 3, HEADS, WIDTH // HEADS)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.out(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
-
-
-class Mlp(nn.Module):
-    """The position-wise half of a block."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up = nn.Linear(WIDTH, 4 * WIDTH)
-        self.down = nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x)))
-
-
-class Block(nn.Module):
-    """A pre-norm transformer block."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(WIDTH)
-        self.attention = Attention()
-        self.mlp_norm = nn.LayerNorm(WIDTH)
-        self.mlp = Mlp()
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x))
-        return x + self.mlp(self.mlp_norm(x))
-
-
-class Transformer(nn.Module):
-    """A decoder-only language model with an output head of its own (not tied to the input)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(VOCABULARY, WIDTH)
-        self.position = nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.norm = nn.LayerNorm(WIDTH)
-        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
-        self.apply(self._initialise)
-
-    @staticmethod
-    def _initialise(module: nn.Module) -> None:
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=0.02)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embed(tokens) + self.position.weight[: tokens.shape[1]]
-        return self.head(self.norm(self.blocks(x))).flatten(0, 1)
-
-
-# --- Data -----------------------------------------------------------------------------------------
-
-
-def read_idx(path: Path, header_bytes: int) -> np.ndarray:
-    """The payload of a gzipped idx-ubyte file, flat."""
-    try:
-        with gzip.open(path) as file:
-            return np.frombuffer(file.read(), dtype=np.uint8, offset=header_bytes)
-    except FileNotFoundError:
-        raise CaptureError(
-            f"Fashion-MNIST is not installed ({path} is missing); "
-            f"run: apt install {DATASET_PACKAGE}"
-        ) from None
-    except (OSError, EOFError, ValueError) as error:
-        raise CaptureError(
-            f"cannot read {path} ({error}); run: apt install --reinstall {DATASET_PACKAGE}"
-        ) from None
-
-
-def image_batches(seed: int, size: int) -> Iterator[Batch]:
-    """Shuffled epochs of Fashion-MNIST without end, pixels scaled to 0..1."""
-    pixels = read_idx(DATASET_DIR / "train-images-idx3-ubyte.gz", header_bytes=16)
-    images = torch.from_numpy(pixels.copy()).view(-1, 1, 28, 28)
-    classes = read_idx(DATASET_DIR / "train-labels-idx1-ubyte.gz", header_bytes=8)
-    labels = torch.from_numpy(classes.copy()).long()
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        order = torch.randperm(len(images), generator=generator)
-        for chosen in order.split(size):
-            if len(chosen) == size:
-                yield images[chosen].float() / 255, labels[chosen]
-
-
-def library_sources() -> list[Path]:
-    """The standard library's .py files, in an order that does not depend on the file system."""
-    root = Path(sysconfig.get_path("stdlib"))
-    sources = []
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name not in SKIPPED_DIRS]
-        sources += [Path(folder, name) for name in files if name.endswith(".py")]
-    sources = [path for path in sources if path.is_file()]  # Drops dangling links.
-    if not sources:
-        raise CaptureError(f"no Python sources in {root}; install the full standard library")
-    return sorted(sources, key=lambda path: path.relative_to(root).as_posix())
-
-
-def tokenise(sources: list[Path]) -> Tensor:
-    """All sources as one row of token ids: words, whitespace runs and punctuation marks."""
-    words: list[str] = []
-    for path in sources:
-        words += TOKEN.findall(path.read_text(encoding="utf-8", errors="replace"))
-    frequent = Counter(words).most_common(VOCABULARY - 1)
-    ids = {word: number for number, (word, _) in enumerate(frequent, start=UNKNOWN + 1)}
-    return torch.tensor([ids.get(word, UNKNOWN) for word in words])
-
-
-def text_batches(seed: int) -> Iterator[Batch]:
-    """Windows at random places of the text, without end; the target is the next token."""
-    tokens = tokenise(library_sources())
-    generator = torch.Generator().manual_seed(seed)
-    window = torch.arange(CONTEXT + 1)
-    while True:
-        starts = torch.randint(len(tokens) - CONTEXT, (TEXT_BATCH, 1), generator=generator)
-        windows = tokens[starts + window]
-        yield windows[:, :-1], windows[:, 1:].flatten()
-
-
 # --- Recipes --------------------------------------------------------------------------------------
+
+
+def text_batches(seed: int) -> Iterator[data.Batch]:
+    tokens = data.tokenise(data.library_sources(), VOCABULARY)
+    return data.text_batches(tokens, seed, TEXT_BATCH, CONTEXT)
 
 
 @dataclass(frozen=True)
@@ -271,7 +112,7 @@ class Recipe:
     """How one model is trained, and the steps whose gradients are kept unless told otherwise."""
 
     model: Callable[[], nn.Module]
-    batches: Callable[[int], Iterator[Batch]]
+    batches: Callable[[int], Iterator[data.Batch]]
     optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     steps: tuple[int, ...]
     description: str
@@ -291,15 +132,15 @@ def fast_adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 RECIPES = {
     "cnn": Recipe(
-        model=Cnn,
-        batches=lambda seed: image_batches(seed, CNN_BATCH),
+        model=vgg,
+        batches=lambda seed: data.image_batches(seed, CNN_BATCH),
         optimizer=fast_adamw,
         steps=(1, 60, 120, 180),
         description=f"VGG-like CNN, Fashion-MNIST, batch {CNN_BATCH}, AdamW lr 3e-3",
     ),
     "cnn-batchnorm": Recipe(
         model=BatchNormCnn,
-        batches=lambda seed: image_batches(seed, BATCHNORM_BATCH),
+        batches=lambda seed: data.image_batches(seed, BATCHNORM_BATCH),
         optimizer=momentum_sgd,
         steps=(1, 20, 40, 60),
         description=(
@@ -308,7 +149,7 @@ RECIPES = {
         ),
     ),
     "transformer": Recipe(
-        model=Transformer,
+        model=transformer,
         batches=text_batches,
         optimizer=adamw,
         steps=(1, 20, 60, 100),
@@ -527,7 +368,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Leaves as tidily as Ctrl-C does.
     try:
         run(options)
-    except CaptureError as error:
+    except (CaptureError, data.DataError) as error:
         print(f"capture_gradients: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -1,0 +1,70 @@
+"""The ways to exchange gradients, by name.
+
+gloo            as DistributedDataParallel does it: fp32
+fp16            torch's fp16_compress_hook over gloo
+bf16            the same in bfloat16; torch's own hook of that name needs NCCL
+powersgd        torch's PowerSGD hook over gloo, rank 1; powersgd:rank=2 and so on
+SPEC            gradwire with a codec, such as grid:step=0.5
+SPEC+feedback   the same with error feedback
+"""
+
+import re
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+FEEDBACK = "+feedback"
+POWERSGD = re.compile(r"powersgd(?::rank=([1-9][0-9]*))?")
+POWERSGD_FIRST_STEP = 2  # torch refuses less: DDP rebuilds its buckets after the first step
+ONE_BUCKET_MB = 1 << 20
+HOOKS = ("fp16", "bf16")
+
+
+def is_gradwire(method: str) -> bool:
+    """Whether a codec of gradwire carries the gradients."""
+    return method not in ("gloo", *HOOKS) and POWERSGD.fullmatch(method) is None
+
+
+def distribute(model: nn.Module, method: str, seed: int) -> DistributedDataParallel:
+    """The model on all ranks of the default group, whose gradients travel by a method."""
+    if powersgd := POWERSGD.fullmatch(method):
+        return _with_powersgd(model, int(powersgd[1] or 1), seed)
+    replica = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    if method == "fp16":
+        replica.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    elif method == "bf16":
+        replica.register_comm_hook(None, bf16_hook)
+    elif is_gradwire(method):
+        import gradwire.torch
+
+        codec, feedback = method.removesuffix(FEEDBACK), method.endswith(FEEDBACK)
+        gradwire.torch.compress(replica, codec=codec, feedback=feedback, seed=seed)
+    return replica
+
+
+def _with_powersgd(model: nn.Module, rank: int, seed: int) -> DistributedDataParallel:
+    """One bucket alone: the hook starts its second and third exchange of a bucket whenever the one
+    before has ended, so with several the order differs from rank to rank, and gloo aborts."""
+    replica = DistributedDataParallel(
+        model, gradient_as_bucket_view=True, bucket_cap_mb=ONE_BUCKET_MB
+    )
+    state = powerSGD_hook.PowerSGDState(
+        None,
+        matrix_approximation_rank=rank,
+        start_powerSGD_iter=POWERSGD_FIRST_STEP,
+        random_seed=seed,
+    )
+    replica.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return replica
+
+
+def bf16_hook(_: object, bucket: dist.GradBucket) -> Future[Tensor]:
+    """What torch's bf16_compress_hook does, which refuses a torch without NCCL."""
+    buffer = bucket.buffer()
+    small = buffer.to(torch.bfloat16).div_(dist.get_world_size())
+    arrived = dist.all_reduce(small, async_op=True).get_future()
+    return arrived.then(lambda done: buffer.copy_(done.value()[0]))

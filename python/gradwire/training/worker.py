@@ -1,0 +1,234 @@
+"""One rank of `gradwire bench train`: trains a model by one method and says what a step took.
+
+    python -m gradwire.training.worker --store FILE --model vgg --method gloo --steps 50
+
+Started once per rank, with RANK and WORLD_SIZE in the environment. Rank 0 prints one JSON object
+per line: after each step
+
+    {"step": 1, "loss": 2.3, "step_seconds": 0.5, "exposed_seconds": 0.4, "wire_bytes": 44000000}
+
+about itself, and at the end one with what all ranks measured, means over ranks:
+
+    parameters        of the model
+    losses            of every step
+    seconds           of every step
+    final_loss        the mean over the last fifth of the steps
+    step_seconds      the median
+    compute_seconds   forward, backward and optimizer alone, medians: every PROBE_EVERY steps all
+                      ranks first compute the gradients of their batch under `no_sync`, and throw
+                      them away
+    exposed_seconds   the rest of a step: communication that computing did not hide
+    wire_bytes_per_step   what a rank sent in a step, the median
+    wire_bytes_from   who counted: `eth0` (the kernel, at the interface of this rank alone),
+                      `lo` (the same, divided by the ranks that share it) or `gradwire` (the
+                      library, without headers of the network)
+
+The first steps, at most WARMUP_STEPS, count for losses alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+
+from . import data, methods, models, recipes, wire
+
+WARMUP_STEPS = 5
+PROBE_EVERY = 4
+
+
+@dataclass
+class Measured:
+    """What one rank saw. `wire_bytes` and `seconds` have one entry per step."""
+
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    wire_bytes: list[float] = field(default_factory=list)
+    optimizer_seconds: list[float] = field(default_factory=list)
+    gradient_seconds: list[float] = field(default_factory=list)  # of probes
+
+    def compute_seconds(self) -> float:
+        return statistics.median(self.gradient_seconds) + statistics.median(self.optimizer_seconds)
+
+    def without_first(self, steps: int) -> Measured:
+        """Probes are after them anyway."""
+        return Measured(
+            self.losses,
+            self.seconds[steps:],
+            self.wire_bytes[steps:],
+            self.optimizer_seconds[steps:],
+            self.gradient_seconds,
+        )
+
+
+class Trainer:
+    """A model, its optimizer and its share of the data, on one rank of the default group."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        recipe = recipes.RECIPES[options.model]
+        self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
+        self._interface = options.interface
+        self._method = options.method
+        torch.manual_seed(options.seed)
+        model = recipe.model().train()
+        self.parameters = models.parameters_of(model)
+        self._replica = methods.distribute(model, options.method, options.seed)
+        rate = recipe.learning_rates[options.optimizer]
+        self._optimizer = recipes.OPTIMIZERS[options.optimizer](model, rate)
+        self._schedule = recipes.warm_up(self._optimizer)
+        self._batches = self._load(recipe, options)
+        self.measured = Measured()
+
+    def _load(self, recipe: recipes.Recipe, options: argparse.Namespace) -> Iterator[data.Batch]:
+        """Rank 0 first, so that what it keeps in the folder is there for the others."""
+        if self._rank != 0:
+            dist.barrier()
+        batches = recipe.batches(options.seed, self._ranks, options.data)
+        first = next(batches)
+        if self._rank == 0:
+            dist.barrier()
+        whole = itertools.chain([first], batches)
+        return (tuple(part.chunk(self._ranks)[self._rank] for part in batch) for batch in whole)
+
+    def step(self, probe: bool) -> None:
+        """One update of the weights; with `probe`, after timing its gradients alone."""
+        inputs, targets = next(self._batches)
+        if probe:
+            self._probe(inputs, targets)
+        sent = self._sent_bytes()
+        start = time.perf_counter()
+        loss = F.cross_entropy(self._replica(inputs), targets)
+        loss.backward()
+        reduced = time.perf_counter()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        end = time.perf_counter()
+        self._schedule.step()
+        self.measured.losses.append(loss.item())
+        self.measured.seconds.append(end - start)
+        self.measured.optimizer_seconds.append(end - reduced)
+        self.measured.wire_bytes.append(self._sent_bytes() - sent)
+
+    def _probe(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        dist.barrier()
+        start = time.perf_counter()
+        with self._replica.no_sync():
+            F.cross_entropy(self._replica(inputs), targets).backward()
+        self.measured.gradient_seconds.append(time.perf_counter() - start)
+        self._optimizer.zero_grad()
+        dist.barrier()
+
+    @property
+    def wire_bytes_from(self) -> str:
+        """On one host gradwire sends through memory, which no interface sees."""
+        shared = self._interface == "lo" and methods.is_gradwire(self._method)
+        return "gradwire" if shared else self._interface
+
+    def _sent_bytes(self) -> float:
+        source = self.wire_bytes_from
+        if source == "gradwire":
+            import gradwire.torch
+
+            return gradwire.torch.stats(self._replica).sent_bytes
+        return wire.sent_bytes(source) / (self._ranks if source == "lo" else 1)
+
+
+def say(line: dict) -> None:
+    if dist.get_rank() == 0:
+        print(json.dumps(line), flush=True)
+
+
+def mean_over_ranks(measured: Measured) -> Measured:
+    """Entry by entry."""
+    of_ranks: list[dict] = [{}] * dist.get_world_size()
+    dist.all_gather_object(of_ranks, asdict(measured))
+    columns = {key: zip(*(one[key] for one in of_ranks), strict=True) for key in of_ranks[0]}
+    return Measured(**{key: list(map(statistics.fmean, rows)) for key, rows in columns.items()})
+
+
+def say_step(step: int, measured: Measured) -> None:
+    compute = measured.compute_seconds() if measured.gradient_seconds else None
+    say(
+        {
+            "step": step,
+            "loss": measured.losses[-1],
+            "step_seconds": measured.seconds[-1],
+            "exposed_seconds": None if compute is None else measured.seconds[-1] - compute,
+            "wire_bytes": measured.wire_bytes[-1],
+        }
+    )
+
+
+def train(options: argparse.Namespace) -> None:
+    trainer = Trainer(options)
+    untimed = min(WARMUP_STEPS, options.steps // 2)
+    for step in range(options.steps):
+        trainer.step(probe=step >= untimed and (step - untimed) % PROBE_EVERY == 0)
+        say_step(step + 1, trainer.measured)
+    everywhere = mean_over_ranks(trainer.measured)
+    timed = everywhere.without_first(untimed)
+    step_seconds = statistics.median(timed.seconds)
+    say(
+        {
+            "parameters": trainer.parameters,
+            "losses": everywhere.losses,
+            "seconds": everywhere.seconds,
+            "final_loss": statistics.fmean(everywhere.losses[-max(1, options.steps // 5) :]),
+            "step_seconds": step_seconds,
+            "compute_seconds": timed.compute_seconds(),
+            "exposed_seconds": step_seconds - timed.compute_seconds(),
+            "wire_bytes_per_step": statistics.median(timed.wire_bytes),
+            "wire_bytes_from": trainer.wire_bytes_from,
+        }
+    )
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m gradwire.training.worker", description=__doc__.split("\n")[0]
+    )
+    add = parser.add_argument
+    add("--store", type=Path, required=True,
+        help="a file that is not there yet, by which the ranks meet")  # fmt: skip
+    add("--model", choices=recipes.RECIPES, required=True)
+    add("--method", required=True, help="gloo, fp16, bf16, powersgd or a codec[+feedback]")
+    add("--optimizer", choices=recipes.OPTIMIZERS, default="adamw")
+    add("--steps", type=int, default=50)
+    add("--seed", type=int, default=0)
+    add("--interface", default="lo", help="which gloo uses and whose bytes count")
+    add("--data", type=Path, default=Path(tempfile.gettempdir()), metavar="FOLDER",
+        help="where data stays that takes long to prepare (default: %(default)s)")  # fmt: skip
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_options()
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    os.environ["GLOO_SOCKET_IFNAME"] = options.interface
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
+    store = dist.FileStore(str(options.store), ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    try:
+        train(options)
+    except data.DataError as error:
+        print(f"gradwire.training: {error}", file=sys.stderr)
+        return 1
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
