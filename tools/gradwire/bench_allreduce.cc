@@ -1,6 +1,5 @@
 // `gradwire bench allreduce`: the collective beside its limit and its rival, in nccl-tests' manner.
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -11,11 +10,13 @@
 #include "byte_size.h"
 #include "gradwire/codec.h"
 #include "gradwire/error.h"
+#include "interruption.h"
 #include "local_ranks.h"
 #include "python_interpreter.h"
+#include "rank_stage.h"
+#include "scratch_folder.h"
 #include "subcommands.h"
 #include "synthetic.h"
-#include "test_hosts.h"
 #include "text_table.h"
 
 namespace gradwire::cli {
@@ -35,27 +36,6 @@ struct Options {
   std::string python;
   std::string store;  // set in ranks: those that bench starts, and mpi's
   bool json = false;
-};
-
-/// A directory of our own that is gone afterwards.
-class Scratch {
- public:
-  Scratch() : path_((fs::temp_directory_path() / "gradwire-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) {
-      throw Error(ErrorCode::io,
-                  "cannot make a temporary directory in " + fs::temp_directory_path().string());
-    }
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 std::vector<std::size_t> sizes_of(const Options& options) {
@@ -106,45 +86,20 @@ std::vector<std::string> rank_arguments(const Options& options, const std::strin
   return arguments;
 }
 
-/// Where ranks run: on hosts of their own, or beside one another.
-class Stage {
- public:
-  explicit Stage(const Options& options) : options_(options) {
-    if (options.hosts > 0) hosts_.emplace(options.hosts, parse_link_rate(options.link));
-  }
-
-  /// What rank 0 printed, as JSON.
-  Json run(const std::vector<std::string>& arguments) {
-    std::string result;
-    std::string complaints;
-    RunOptions run;
-    run.on_line = [&](const OutputLine& line) {
-      if (line.stream == Stream::output && line.rank == 0) result += line.text;
-      if (line.stream == Stream::errors)
-        complaints += fmt::format("[{}] {}\n", line.rank, line.text);
-    };
-    const Outcome outcome =
-        hosts_ ? hosts_->run({.arguments = arguments, .ranks_per_host = 1, .environment = {}}, run)
-               : run_local_ranks(options_.ranks, arguments, run);
-    if (outcome.kind != Outcome::Kind::succeeded) {
-      throw Error(ErrorCode::unavailable,
-                  fmt::format("rank {} failed:\n{}", outcome.rank, complaints));
-    }
-    return Json::parse(result);
-  }
-
- private:
-  const Options& options_;
-  std::optional<TestHosts> hosts_;
-};
+/// What rank 0 printed, as JSON.
+Json run_ranks(const RankStage& stage, const std::vector<std::string>& arguments) {
+  std::string result;
+  stage.run(arguments, [&](std::string_view line) { result += line; });
+  return Json::parse(result);
+}
 
 /// Medians of torch's gloo, by size.
-Json run_gloo(Stage& stage, const Options& options, const Scratch& scratch) {
+Json run_gloo(const RankStage& stage, const Options& options, const ScratchFolder& scratch) {
   std::vector<std::string> arguments{find_python(options.python), "-m",
                                      "gradwire.bench.gloo_allreduce", scratch.path() + "/gloo",
                                      std::to_string(options.plan.repeat)};
   for (const std::size_t size : options.plan.sizes) arguments.push_back(std::to_string(size));
-  return stage.run(arguments);
+  return run_ranks(stage, arguments);
 }
 
 void add_comparison(Json& report, const Json& gloo) {
@@ -248,9 +203,11 @@ void run(Options options) {
   if (!options.store.empty()) return run_rank(options);
   for (const std::string& codec : options.plan.codecs) Codec::parse(codec);
   parse_distribution(options.plan.data);
-  const Scratch scratch;
-  Stage stage(options);
-  Json report = stage.run(rank_arguments(options, "file:" + scratch.path() + "/store"));
+  const Interruption interruption;
+  const ScratchFolder scratch;
+  const RankStage stage = options.hosts > 0 ? RankStage::on_hosts(options.hosts, options.link)
+                                            : RankStage::on_this_host(options.ranks);
+  Json report = run_ranks(stage, rank_arguments(options, "file:" + scratch.path() + "/store"));
   add_limit(report);
   if (options.compare == "gloo") add_comparison(report, run_gloo(stage, options, scratch));
   report["tls"] = options.plan.tls;

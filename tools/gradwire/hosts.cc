@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "interruption.h"
 #include "subcommands.h"
 #include "test_hosts.h"
 
@@ -69,14 +70,6 @@ std::string describe_status(int status) {
   throw CLI::RuntimeError(exit_code);
 }
 
-/// The caller sees a process that the signal ended, as with any other program.
-[[noreturn]] void end_by(int signal) {
-  std::fflush(stdout);
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
-  throw CLI::RuntimeError(128 + signal);
-}
-
 void report(const Outcome& outcome, const Options& options) {
   switch (outcome.kind) {
     case Outcome::Kind::succeeded:
@@ -90,7 +83,7 @@ void report(const Outcome& outcome, const Options& options) {
       end_with(kTimedOut, fmt::format("not done after {} s, so all ranks were ended; see --timeout",
                                       options.timeout_seconds));
     case Outcome::Kind::interrupted:
-      end_by(outcome.signal);
+      throw Interrupted{outcome.signal};
   }
 }
 

@@ -9,7 +9,8 @@ namespace gradwire::cli {
 
 /// Holds back SIGINT, SIGTERM and SIGHUP from the calling thread while it lives, and queues them. A
 /// signal that the process ignores (nohup, a job in the background of a script) stays ignored.
-/// Other threads must have them blocked too, so make it before starting any.
+/// Other threads must have them blocked too, so make it before starting any. Of two, the inner one
+/// gets them; a signal that nobody took takes effect when the outer one ends.
 class Interruption {
  public:
   Interruption();
@@ -26,6 +27,12 @@ class Interruption {
  private:
   sigset_t before_;
   FileDescriptor descriptor_;
+};
+
+/// Thrown when a signal has ended the work before its time. main.cc ends the process by it, after
+/// everything on the way there was cleaned up.
+struct Interrupted {
+  int signal;
 };
 
 }  // namespace gradwire::cli

@@ -5,12 +5,14 @@
 // `gradwire hosts` ends with the exit code of the command it ran.
 #include <CLI/CLI.hpp>
 #include <cctype>
+#include <csignal>
 #include <cstdio>
 #include <new>
 #include <string>
 
 #include "gradwire/environment.h"
 #include "gradwire/error.h"
+#include "interruption.h"
 #include "progress.h"
 #include "subcommands.h"
 
@@ -40,11 +42,13 @@ void add_subcommands(CLI::App& app) {
       "Examples:\n"
       "  gradwire bench codec --codec grid:step=0.5 --bytes 1M\n"
       "  gradwire bench distortion --gradients data/gradients.safetensors\n"
-      "  gradwire bench coder --json");
+      "  gradwire bench coder --json\n"
+      "  gradwire bench train --model vgg --hosts 4 --link 1gbit");
   add_bench_codec(bench);
   add_bench_distortion(bench);
   add_bench_coder(bench);
   add_bench_allreduce(bench);
+  add_bench_train(bench);
   add_inspect(app);
   add_hosts(app);
   add_run(app);
@@ -86,6 +90,15 @@ int fail(const std::string& message, int exit_code) {
   return exit_code;
 }
 
+/// The caller sees a process that the signal ended, as with any other program.
+int end_by(int signal) {
+  clear_progress();
+  std::fflush(stdout);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+  return 128 + signal;
+}
+
 bool is_usage(ErrorCode code) {
   return code == ErrorCode::invalid_spec || code == ErrorCode::invalid_argument ||
          code == ErrorCode::unavailable;
@@ -117,6 +130,8 @@ int run(int argc, char** argv) {
 int guarded_run(int argc, char** argv) {
   try {
     return run(argc, argv);
+  } catch (const Interrupted& by) {
+    return end_by(by.signal);
   } catch (const Error& error) {
     return fail(std::string("gradwire: ") + error.what(),
                 is_usage(error.code()) ? kUsedWrongly : kFailed);

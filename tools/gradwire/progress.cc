@@ -1,6 +1,7 @@
 #include "progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBarWidth = 24;
-constexpr std::size_t kTextWidth = 44;  // with bar and counts this fits 80 columns
+constexpr std::size_t kOtherWidth = 36;  // of the bar and the time that is left
 constexpr auto kRedrawInterval = std::chrono::milliseconds(100);
 constexpr std::string_view kWipeLine = "\r\x1b[K";
 
@@ -36,6 +37,13 @@ void wipe_on(int signal) {
   action.sa_handler = wipe_and_end;
   action.sa_flags = SA_RESETHAND | SA_NODEFER;
   sigaction(signal, &action, nullptr);
+}
+
+/// What the terminal has room for.
+std::size_t text_width() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > kOtherWidth;
+  return (known ? size.ws_col : 80) - kOtherWidth;
 }
 
 std::string remaining(Clock::duration elapsed, std::size_t done, std::size_t total) {
@@ -73,7 +81,7 @@ void Progress::begin_step(std::string_view what) {
   const std::size_t filled = kBarWidth * done / total_;
   const std::string line =
       fmt::format("{}[{:#<{}}{:-<{}}] {}{}", kWipeLine, "", filled, "", kBarWidth - filled,
-                  what.substr(0, kTextWidth), remaining(now - started_, done, total_));
+                  what.substr(0, text_width()), remaining(now - started_, done, total_));
   bar_on_screen = 1;
   write_to_stderr(line);
 }

@@ -1,0 +1,49 @@
+#include "training_methods.h"
+
+#include <algorithm>
+#include <regex>
+
+#include "gradwire/codec.h"
+#include "gradwire/error.h"
+
+namespace gradwire::cli {
+namespace {
+
+constexpr std::string_view kFeedback = "+feedback";
+
+bool is_setting(std::string_view piece) {
+  return piece.find('=') != std::string_view::npos && piece.find(':') == std::string_view::npos;
+}
+
+std::vector<std::string> split(std::string_view text) {
+  std::vector<std::string> methods;
+  while (true) {
+    const std::size_t end = std::min(text.find(','), text.size());
+    const std::string_view piece = text.substr(0, end);
+    if (is_setting(piece) && !methods.empty()) {
+      methods.back().append(",").append(piece);
+    } else {
+      methods.emplace_back(piece);
+    }
+    if (end == text.size()) return methods;
+    text.remove_prefix(end + 1);
+  }
+}
+
+/// Throws unless the worker will know it.
+void check(std::string method) {
+  static const std::regex of_torch("gloo|fp16|bf16|powersgd(:rank=[1-9][0-9]?)?");
+  if (std::regex_match(method, of_torch)) return;
+  if (method.ends_with(kFeedback)) method.resize(method.size() - kFeedback.size());
+  Codec::parse(method);
+}
+
+}  // namespace
+
+std::vector<std::string> parse_training_methods(std::string_view text) {
+  std::vector<std::string> methods = split(text);
+  std::for_each(methods.begin(), methods.end(), check);
+  return methods;
+}
+
+}  // namespace gradwire::cli
