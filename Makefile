@@ -11,6 +11,7 @@ MAKEFLAGS += --no-builtin-rules
 
 SECONDS ?= 60
 FAULTS  ?= 300
+STEPS   ?= 150
 JOBS    ?= $(shell nproc)
 
 setup     := tools/setup/install_dependencies.sh
@@ -30,7 +31,13 @@ build: build/release/build.ninja ## Build the release: command line at build/gra
 	@ln -sfn release/bin/gradwire build/gradwire
 
 .PHONY: demo
-demo: build $(gradients) ## Show the codecs on real gradients: a table and a picture
+demo: build $(stamps)/apt-demo ## Train with and without gradwire on four hosts of 1 Gbit/s: a table and a picture
+	@mkdir -p build/demo
+	build/gradwire bench train --methods gloo,grid:step=0.5 --steps $(STEPS) --output build/demo/training.json
+	$(python) bench/plot_training.py build/demo/training.json --output build/demo/training.png
+
+.PHONY: rates
+rates: build $(gradients) ## Show the codecs on gradients of real models: a table and a picture
 	build/gradwire bench distortion --gradients $(gradients)
 	$(python) bench/plot_rate.py
 

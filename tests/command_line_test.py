@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "gradwire"
 BASELINE = "uniform:bits=4,bucket=128,rounding=stochastic"
-COMMANDS = ["bench codec", "bench distortion", "bench coder", "inspect", "hosts"]
+COMMANDS = ["bench codec", "bench distortion", "bench coder", "bench train", "inspect", "hosts"]
 ESCAPE = "\x1b"
 DEADLINE_SECONDS = 120
 
@@ -107,6 +107,12 @@ class Mistakes(CommandLine):
             ("bench codec --isa mmx", "'mmx' is not available.*scalar"),
             ("bench distortion --codec grid:step=none", "step"),
             ("bench distortion --group nothing", "gaussian, laplace and student_t3"),
+            ("bench train --methods glo", "unknown codec 'glo'"),
+            ("bench train --methods gloo,uniform:bits=4,buckets=2", "buckets.*bucket"),
+            ("bench train --model alexnet", "--model.*vgg.*resnet.*transformer"),
+            ("bench train --steps 1", "--steps"),
+            ("bench train --hosts 2 --ranks 2", "--ranks excludes --hosts"),
+            ("bench train --ranks 2 --link 1gb", "'1gb' is not"),
             ("inspect", "FRAME is required"),
             ("hosts", "COMMAND is required"),
             ("hosts true", "write -- before the command"),

@@ -253,6 +253,7 @@ void write(const Json& report, const std::string& path) {
 
 void run(const Options& options) {
   const std::vector<std::string> methods = parse_training_methods(options.methods);
+  parse_link_rate(options.link);
   const Interruption interruption;
   const RankStage stage = stage_of(options);
   const Json report = report_of(options, stage, methods, Training(options, methods, stage).run());
