@@ -14,8 +14,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import gradwire_autoload as autoload
 import torch
-from gradwire.torch import autoload
 from torch import distributed
 
 DEADLINE_SECONDS = 240

@@ -7,7 +7,6 @@ travel in C++.
 from __future__ import annotations
 
 import itertools
-import logging
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,8 +17,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_api
 from . import channels, settings
 from ._native import is_exact
 
-_log = logging.getLogger("gradwire")
-_STEPS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
+_CALLS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
 
 _compressions: WeakKeyDictionary[FSDPModule, Compression] = WeakKeyDictionary()
 _numbers = itertools.count()
@@ -127,6 +125,7 @@ class _Exchange:
     def __init__(self, compression: Compression, layers: list[_Layer]) -> None:
         self.compression = compression
         self.layers = layers
+        self.calls = 0
 
     def allocate(self, size, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -136,6 +135,7 @@ class _Exchange:
         return tensor.numel() == ranks * sum(layer.shard_elements for layer in self.layers)
 
     def count(self, tensor: torch.Tensor, ranks: int, costs: list[tuple]) -> None:
+        self.calls += 1
         self.compression.steps += 1
         for layer, cost in zip(self.layers, costs, strict=True):
             exact = layer.shard_elements * tensor.element_size() * (ranks - 1)
@@ -159,7 +159,7 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
             [(f"{compression.number}/{e.name}", e.shard_elements, e.codec) for e in self.layers],
             seed=compression.settings.seed,
             step=compression.steps,
-            measure=compression.steps % _STEPS_PER_MEASUREMENT == 0,
+            measure=self.calls % _CALLS_PER_MEASUREMENT == 0,
         )
         output_tensor.copy_(input_tensor.view(ranks, -1)[group.rank()])
         self.count(input_tensor, ranks, costs)
