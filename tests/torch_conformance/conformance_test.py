@@ -17,8 +17,11 @@ CONFORMANCE = Path(__file__).resolve().parent / "conformance.py"
 
 
 def run_of(backend: str, **outcomes: str) -> Run:
-    reports = [Report(name, outcome, "because", 1.0) for name, outcome in outcomes.items()]
-    return Run(backend, 2, reports, 1.0)
+    reports = [
+        Report(name, outcome, "" if outcome == "passed" else "because", seconds=1.0)
+        for name, outcome in outcomes.items()
+    ]
+    return Run(backend, 2, reports, seconds=1.0)
 
 
 @pytest.mark.parametrize("more", [[], ["--debug-detail", "--world-size", "2"]], ids=["", "detail"])
@@ -42,34 +45,31 @@ def test_gradwire_passes_what_gloo_passes(more):
     assert len([name for size, name in passed if size == 2]) >= 35
 
 
-def test_what_only_gloo_passes_is_a_difference():
-    gloo = run_of("gloo", test_a="passed", test_b="passed", test_c="skipped")
-    gradwire = run_of("gradwire", test_a="passed", test_b="failed", test_c="skipped")
-    (found,) = differences(gloo, gradwire)
-    assert (found.name, found.gloo, found.gradwire) == ("test_b", "passed", "failed")
-    assert not found.known and found.why == "because"
-
-
-def test_what_only_gradwire_passes_is_a_difference():
-    (found,) = differences(run_of("gloo", test_a="failed"), run_of("gradwire", test_a="passed"))
-    assert not found.known
+def test_what_one_backend_alone_passes_is_a_difference():
+    gloo = run_of("gloo", test_a="passed", test_b="passed", test_c="skipped", test_d="failed")
+    ours = run_of("gradwire", test_a="passed", test_b="failed", test_c="skipped", test_d="passed")
+    found = differences(gloo, ours, KNOWN)
+    outcomes = [(each.name, each.gloo, each.gradwire) for each in found]
+    assert outcomes == [("test_b", "passed", "failed"), ("test_d", "failed", "passed")]
+    assert not any(each.known for each in found) and found[0].why == "because"
 
 
 def test_skipping_what_gloo_passes_is_a_difference():
-    (found,) = differences(run_of("gloo", test_a="passed"), run_of("gradwire", test_a="skipped"))
+    gloo, ours = run_of("gloo", test_a="passed"), run_of("gradwire", test_a="skipped")
+    (found,) = differences(gloo, ours, KNOWN)
     assert not found.known
 
 
-def test_a_known_difference_has_a_reason_and_must_differ():
-    (name,) = KNOWN
-    (found,) = differences(
-        run_of("gloo", **{name: "passed"}), run_of("gradwire", **{name: "failed"})
-    )
-    assert found.known and found.why == KNOWN[name]
-    (found,) = differences(
-        run_of("gloo", **{name: "passed"}), run_of("gradwire", **{name: "passed"})
-    )
+def test_a_known_difference_goes_one_way_and_must_be_one():
+    known = {"test_a": ("gloo", "torch is like that")}
+    good, bad = ({"test_a": outcome} for outcome in ("passed", "failed"))
+    (found,) = differences(run_of("gloo", **good), run_of("gradwire", **bad), known)
+    assert found.known and found.why == "torch is like that"
+    (found,) = differences(run_of("gloo", **bad), run_of("gradwire", **good), known)
+    assert not found.known
+    (found,) = differences(run_of("gloo", **good), run_of("gradwire", **good), known)
     assert not found.known and "take it off" in found.why
+    assert not differences(run_of("gloo", **bad), run_of("gradwire", **bad), known)
 
 
 def test_a_name_that_also_equals_gloo():
