@@ -1,0 +1,38 @@
+"""Accelerate, on CPU: one line after prepare().
+
+    torchrun --nproc-per-node 2 07_accelerate.py
+
+On CPU Accelerate makes its process group with gloo, whatever backend it is told, so the backend
+"gradwire" cannot be asked for. compress() takes the model that prepare() returns; or leave that line
+out and run the script with `gradwire run`.
+"""
+
+import gradwire.torch
+import torch
+from accelerate import Accelerator
+from text_model import TextDataset, TextModel
+from torch import nn
+from torch.utils.data import DataLoader
+
+accelerator = Accelerator(cpu=True)
+torch.manual_seed(0)
+model = TextModel()
+model, optimizer, loader = accelerator.prepare(
+    model,
+    torch.optim.AdamW(model.parameters(), lr=2e-3),
+    DataLoader(TextDataset(samples=12_800), batch_size=64, shuffle=True),
+)
+gradwire.torch.compress(model)
+
+for step, (text, following) in enumerate(loader, start=1):
+    loss = nn.functional.cross_entropy(model(text), following)
+    optimizer.zero_grad()
+    accelerator.backward(loss)
+    optimizer.step()
+    if step == 1 or step % 20 == 0:
+        mean = accelerator.reduce(loss.detach(), "mean")  # exact
+        accelerator.print(f"step {step:3}  loss {mean:.4f}")
+
+if accelerator.is_main_process:
+    print(gradwire.torch.stats(model))
+accelerator.end_training()

@@ -1,0 +1,38 @@
+"""The Trainer of Transformers, on CPU: a small GPT-2 that reads Python. Nothing in it is new.
+
+    gradwire run --nproc-per-node 2 08_transformers.py
+    GRADWIRE=1 torchrun --nproc-per-node 2 08_transformers.py      # the same
+
+The Trainer wraps the model by itself, through Accelerate, which on CPU always takes gloo: so it is the
+environment that has its gradients compressed, and not `ddp_backend`.
+"""
+
+import tempfile
+
+from text_model import read_text
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+
+CONTEXT, SAMPLES = 32, 2048
+
+set_seed(0)
+config = GPT2Config(
+    vocab_size=256, n_positions=CONTEXT, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
+)
+lines = read_text()[: CONTEXT * SAMPLES].view(SAMPLES, CONTEXT)
+arguments = TrainingArguments(
+    output_dir=tempfile.mkdtemp(),
+    use_cpu=True,
+    max_steps=60,
+    per_device_train_batch_size=16,
+    learning_rate=3e-3,
+    logging_steps=20,
+    save_strategy="no",
+    report_to="none",
+    disable_tqdm=True,
+)
+trainer = Trainer(
+    model=GPT2LMHeadModel(config),
+    args=arguments,
+    train_dataset=[{"input_ids": line, "labels": line} for line in lines],
+)
+trainer.train()
