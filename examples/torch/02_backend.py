@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 02_backend.py
 
 All collectives of torch.distributed work, and stay exact. GRADWIRE_CODEC, GRADWIRE_EXACT and
-GRADWIRE_FEEDBACK say how gradients are compressed; GRADWIRE_SUMMARY=1 tells at the end what it saved.
+GRADWIRE_FEEDBACK say how gradients are compressed; with GRADWIRE_SUMMARY=1 rank 0 tells at the end
+what it saved.
 """
 
 import torch

@@ -2,15 +2,14 @@
 
     torchrun --nproc-per-node 2 07_accelerate.py
 
-On CPU Accelerate makes its process group with gloo, whatever backend it is told, so the backend
-"gradwire" cannot be asked for. compress() takes the model that prepare() returns; or leave that line
-out and run the script with `gradwire run`.
+On CPU Accelerate takes gloo and refuses other backends. compress() takes the model that prepare()
+returns; or leave that line out, and run the script with `gradwire run`.
 """
 
 import gradwire.torch
 import torch
 from accelerate import Accelerator
-from text_model import TextDataset, TextModel
+from text_model import TextDataset, TextModel, fingerprint
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -33,6 +32,6 @@ for step, (text, following) in enumerate(loader, start=1):
         mean = accelerator.reduce(loss.detach(), "mean")  # exact
         accelerator.print(f"step {step:3}  loss {mean:.4f}")
 
-if accelerator.is_main_process:
-    print(gradwire.torch.stats(model))
+accelerator.print(gradwire.torch.stats(model))
+print(f"rank {accelerator.process_index}: weights {fingerprint(model)}")
 accelerator.end_training()

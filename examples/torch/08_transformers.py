@@ -3,25 +3,25 @@
     gradwire run --nproc-per-node 2 08_transformers.py
     GRADWIRE=1 torchrun --nproc-per-node 2 08_transformers.py      # the same
 
-The Trainer wraps the model by itself, through Accelerate, which on CPU always takes gloo: so it is the
-environment that has its gradients compressed, and not `ddp_backend`.
+The Trainer wraps the model itself, by Accelerate, which on CPU refuses a `ddp_backend` other than
+gloo; so it is the launcher that has its gradients compressed.
 """
 
 import tempfile
 
-from text_model import read_text
+from text_model import fingerprint, read_text
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 CONTEXT, SAMPLES = 32, 2048
 
 set_seed(0)
-config = GPT2Config(
-    vocab_size=256, n_positions=CONTEXT, n_embd=64, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0
-)
+tokens = {"vocab_size": 256, "bos_token_id": 0, "eos_token_id": 0}  # bytes
+config = GPT2Config(n_positions=CONTEXT, n_embd=64, n_layer=2, n_head=4, **tokens)
 lines = read_text()[: CONTEXT * SAMPLES].view(SAMPLES, CONTEXT)
 arguments = TrainingArguments(
     output_dir=tempfile.mkdtemp(),
     use_cpu=True,
+    ddp_find_unused_parameters=False,
     max_steps=60,
     per_device_train_batch_size=16,
     learning_rate=3e-3,
@@ -36,3 +36,4 @@ trainer = Trainer(
     train_dataset=[{"input_ids": line, "labels": line} for line in lines],
 )
 trainer.train()
+print(f"rank {arguments.process_index}: weights {fingerprint(trainer.model)}")

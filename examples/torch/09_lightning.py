@@ -3,15 +3,15 @@
     torchrun --nproc-per-node 2 09_lightning.py
     python 09_lightning.py                                  # Lightning starts the other rank itself
 
-With strategy="ddp" instead, `gradwire run` or GRADWIRE=1 does the same. Lightning's own ddp_comm_hook
-does nothing on CPU: it registers hooks for CUDA only.
+With strategy="ddp", `gradwire run` or GRADWIRE=1 does the same. Lightning's own `ddp_comm_hook`
+does nothing on CPU: it registers hooks on CUDA only.
 """
 
 import gradwire.torch
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
-from text_model import TextDataset, TextModel
+from text_model import TextDataset, TextModel, fingerprint
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -31,6 +31,7 @@ class Reader(lightning.LightningModule):
 
     def on_train_end(self):
         self.print(gradwire.torch.stats(self.trainer.model))
+        print(f"rank {self.global_rank}: weights {fingerprint(self.model)}")
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=2e-3)
