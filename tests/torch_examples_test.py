@@ -26,7 +26,7 @@ MPIRUN = ["mpirun", "--oversubscribe", "-n", "2"]
 STEP = re.compile(r"^step +\d+  loss ([\d.]+)$", re.M)
 WEIGHTS = re.compile(r"rank \d.*? weights ([0-9a-f]{12})")
 SUMMARY = re.compile(r"^gradwire: (\d+) steps; rank 0 sent .* \(([\d.]+) times less\)$", re.M)
-LAYER = re.compile(r"^(\S+) +(\S+)? +\d+ +[\d.]+ \w+ +[\d.]+ \w+ +([\d.]+)$", re.M)
+LAYER = re.compile(r"^(\S+) +(\S+)? +\d+ +[\d.]+ \w+ +[\d.]+ \w+ +([\d.]+) +[\d.]+$", re.M)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -145,6 +145,12 @@ def test_03_codecs_by_layer():
     # Five of a hundred steps are exact, so no layer gets beyond twenty.
     assert 5 < found["head.weight"][1] < found["deeper.0.weight"][1] < 20
     assert found["all"][1] > 4
+
+
+def test_04_fsdp2():
+    printed, _ = run(TORCHRUN, "04_fsdp2.py")
+    check_learned(printed)
+    check_compressed_by_default(printed)
 
 
 def test_05_a_resumed_run_equals_the_whole_one(tmp_path):
