@@ -461,6 +461,8 @@ def refused(rank: int) -> None:
     model = Ddp(small_model())
     with pytest.raises(ValueError, match="codec"):
         gradwire.torch.compress(model, "gird")
+    with pytest.raises(TypeError, match=r"write exact=\['head\.\*'\]"):
+        gradwire.torch.compress(model, exact="head.*")
     with pytest.raises(ValueError, match="not compressed"):
         gradwire.torch.stats(model)
     model.register_comm_hook(None, lambda state, bucket: None)

@@ -81,6 +81,8 @@ def compress(
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """
+    if isinstance(exact, str):  # its letters would be patterns, and "*" among them matches all
+        raise TypeError(f"exact takes a list of patterns; write exact=[{exact!r}]")
     chosen = settings.Settings(codec, tuple(exact), dict(codecs or {}), feedback, seed)
     for spec in (codec, *chosen.codecs.values(), *([weights] if weights else [])):
         gradwire.codec(spec)  # raises, before ranks wait for one another
