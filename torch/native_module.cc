@@ -166,9 +166,10 @@ void translate(std::exception_ptr thrown) {
   try {
     if (thrown) std::rethrow_exception(thrown);
   } catch (const Error& error) {
-    PyErr_SetString(
-        error.code() == ErrorCode::invalid_argument ? PyExc_ValueError : PyExc_RuntimeError,
-        error.what());
+    const bool is_of_job = error.code() == ErrorCode::peer_failed ||
+                           error.code() == ErrorCode::timeout ||
+                           error.code() == ErrorCode::unavailable;
+    PyErr_SetString(is_of_job ? PyExc_RuntimeError : PyExc_ValueError, error.what());
   }
 }
 
