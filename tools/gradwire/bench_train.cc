@@ -28,7 +28,7 @@ namespace {
 constexpr unsigned kDefaultRanks = 4;
 
 struct Options {
-  std::string model = "vgg";
+  std::string model = "words";
   std::string methods = "gloo,fp16,bf16,powersgd,grid:step=0.5,uniform:bits=4,bucket=128";
   unsigned hosts = 0;
   std::string link = "1gbit";
@@ -154,6 +154,7 @@ Json row_of(const std::string& method, const std::vector<Json>& runs, double fp3
   row["step_seconds_max"] = measured(step.slowest());
   row["compute_seconds"] = measured(over_seeds(runs, "compute_seconds").median());
   row["exposed_seconds"] = measured(over_seeds(runs, "exposed_seconds").median());
+  row["cpu_seconds"] = measured(over_seeds(runs, "cpu_seconds").median());
   row["wire_bytes_per_step"] = measured(wire);
   row["wire_bytes_from"] = runs[0]["wire_bytes_from"];
   row["of_fp32"] = measured(wire / fp32_bytes);
@@ -264,8 +265,8 @@ void run(const Options& options) {
 void add_options(CLI::App& command, Options& options) {
   command
       .add_option("--model", options.model,
-                  "vgg, resnet (images) or transformer (text) (default: vgg)")
-      ->check(CLI::IsMember({"vgg", "resnet", "transformer"}));
+                  "vgg, resnet (images), transformer or words (text) (default: words)")
+      ->check(CLI::IsMember({"vgg", "resnet", "transformer", "words"}));
   command
       .add_option("--methods", options.methods,
                   "gloo, fp16, bf16, powersgd[:rank=N], a codec[+feedback]; several with commas "

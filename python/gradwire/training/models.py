@@ -124,15 +124,26 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A decoder-only language model with an output head of its own (not tied to the input)."""
+    """A decoder-only language model with an output head of its own (not tied to the input).
 
-    def __init__(self, vocabulary: int, context: int, width: int, heads: int, layers: int) -> None:
+    Of the words that it reads it predicts the first `outputs`, all unless given.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        context: int,
+        width: int,
+        heads: int,
+        layers: int,
+        outputs: int | None = None,
+    ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head = nn.Linear(width, outputs or vocabulary, bias=False)
         self.apply(self._initialise)
 
     @staticmethod

@@ -1,9 +1,11 @@
 """How each named model is trained.
 
-  vgg          convolutions, then wide connected layers, on Fashion-MNIST: much to send, little to
-               compute, so that the network decides how long a step takes
+  vgg          convolutions, then wide connected layers, on Fashion-MNIST: more to send than to
+               compute
   resnet       a residual network with batch normalization, on Fashion-MNIST: the opposite
   transformer  a word-level language model, on the sources of Python's standard library
+  words        the same with one layer, a large vocabulary and a short list of words to predict:
+               nearly all of it is the embedding, and the network decides how long a step takes
 
 Batch sizes are those of one rank.
 """
@@ -24,6 +26,8 @@ RESNET_BATCH = 16
 VOCABULARY = 8192
 CONTEXT = 64
 TEXT_BATCH = 2
+WORDS = 32768
+PREDICTED_WORDS = 2048  # the most frequent; all others are unknown
 WARMUP_STEPS = 10
 
 
@@ -50,13 +54,23 @@ def _transformer() -> nn.Module:
     return models.Transformer(VOCABULARY, CONTEXT, width=256, heads=4, layers=2)
 
 
+def _words() -> nn.Module:
+    return models.Transformer(WORDS, CONTEXT, width=256, heads=4, layers=1, outputs=PREDICTED_WORDS)
+
+
 def _images(size: int) -> Callable[[int, int, Path], Iterator[data.Batch]]:
     return lambda seed, ranks, _: data.image_batches(seed, size * ranks)
 
 
-def _text(seed: int, ranks: int, folder: Path) -> Iterator[data.Batch]:
-    tokens = data.library_tokens(VOCABULARY, folder)
-    return data.text_batches(tokens, seed, TEXT_BATCH * ranks, CONTEXT)
+def _text(
+    vocabulary: int, size: int, outputs: int
+) -> Callable[[int, int, Path], Iterator[data.Batch]]:
+    def batches(seed: int, ranks: int, folder: Path) -> Iterator[data.Batch]:
+        tokens = data.library_tokens(vocabulary, folder)
+        for inputs, targets in data.text_batches(tokens, seed, size * ranks, CONTEXT):
+            yield inputs, targets.where(targets < outputs, data.UNKNOWN)
+
+    return batches
 
 
 RECIPES = {
@@ -74,9 +88,15 @@ RECIPES = {
     ),
     "transformer": Recipe(
         model=_transformer,
-        batches=_text,
+        batches=_text(VOCABULARY, TEXT_BATCH, outputs=VOCABULARY),
         learning_rates={"adamw": 1e-3, "sgd": 0.05},
         description=f"language model, Python's sources, {TEXT_BATCH}x{CONTEXT} tokens per rank",
+    ),
+    "words": Recipe(
+        model=_words,
+        batches=_text(WORDS, size=1, outputs=PREDICTED_WORDS),
+        learning_rates={"adamw": 1e-3, "sgd": 0.1},
+        description=f"language model, {WORDS} words of Python's sources, {CONTEXT} per rank",
     ),
 }
 

@@ -18,6 +18,8 @@ about itself, and at the end one with what all ranks measured, means over ranks:
                       ranks first compute the gradients of their batch under `no_sync`, and throw
                       them away
     exposed_seconds   the rest of a step: communication that computing did not hide
+    cpu_seconds       what a rank's threads worked in a step, the median: when ranks share cores, as
+                      test hosts do, work of one is a delay of another
     wire_bytes_per_step   what a rank sent in a step, the median
     wire_bytes_from   who counted: `eth0` (the kernel, at the interface of this rank alone),
                       `lo` (the same, divided by the ranks that share it) or `gradwire` (the
@@ -29,6 +31,8 @@ The first steps, at most WARMUP_STEPS, count for losses alone.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import itertools
 import json
 import os
@@ -46,16 +50,19 @@ from torch.nn import functional as F
 
 from . import data, methods, models, recipes, wire
 
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+
 WARMUP_STEPS = 5
 PROBE_EVERY = 4
 
 
 @dataclass
 class Measured:
-    """What one rank saw. `wire_bytes` and `seconds` have one entry per step."""
+    """What one rank saw: one entry per step, or per probe."""
 
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     wire_bytes: list[float] = field(default_factory=list)
     optimizer_seconds: list[float] = field(default_factory=list)
     gradient_seconds: list[float] = field(default_factory=list)  # of probes
@@ -68,6 +75,7 @@ class Measured:
         return Measured(
             self.losses,
             self.seconds[steps:],
+            self.cpu_seconds[steps:],
             self.wire_bytes[steps:],
             self.optimizer_seconds[steps:],
             self.gradient_seconds,
@@ -109,16 +117,17 @@ class Trainer:
         if probe:
             self._probe(inputs, targets)
         sent = self._sent_bytes()
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         loss = F.cross_entropy(self._replica(inputs), targets)
         loss.backward()
         reduced = time.perf_counter()
         self._optimizer.step()
         self._optimizer.zero_grad()
-        end = time.perf_counter()
+        end, cpu_end = time.perf_counter(), time.process_time()
         self._schedule.step()
         self.measured.losses.append(loss.item())
         self.measured.seconds.append(end - start)
+        self.measured.cpu_seconds.append(cpu_end - cpu_start)
         self.measured.optimizer_seconds.append(end - reduced)
         self.measured.wire_bytes.append(self._sent_bytes() - sent)
 
@@ -189,6 +198,7 @@ def train(options: argparse.Namespace) -> None:
             "final_loss": statistics.fmean(everywhere.losses[-max(1, options.steps // 5) :]),
             "step_seconds": step_seconds,
             "compute_seconds": timed.compute_seconds(),
+            "cpu_seconds": statistics.median(timed.cpu_seconds),
             "exposed_seconds": step_seconds - timed.compute_seconds(),
             "wire_bytes_per_step": statistics.median(timed.wire_bytes),
             "wire_bytes_from": trainer.wire_bytes_from,
@@ -214,8 +224,17 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def keep_freed_memory() -> None:
+    """What a step frees the next one takes again, as with the allocators that torch recommends for
+    CPUs. glibc would give large pieces back to the kernel, which clears every page anew."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(M_MMAP_MAX, 0)
+    libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 def main() -> int:
     options = parse_options()
+    keep_freed_memory()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     os.environ["GLOO_SOCKET_IFNAME"] = options.interface
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
@@ -226,6 +245,8 @@ def main() -> int:
     except data.DataError as error:
         print(f"gradwire.training: {error}", file=sys.stderr)
         return 1
+    # The model is part of a cycle and holds the group, whose threads must end before Python does.
+    gc.collect()
     dist.destroy_process_group()
     return 0
 
