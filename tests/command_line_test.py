@@ -111,7 +111,7 @@ class Mistakes(CommandLine):
             ("bench train --methods gloo,uniform:bits=4,buckets=2", "buckets.*bucket"),
             ("bench train --model alexnet", "--model.*vgg.*resnet.*transformer"),
             ("bench train --steps 1", "--steps"),
-            ("bench train --hosts 2 --ranks 2", "--ranks excludes --hosts"),
+            ("bench train --hosts 2 --ranks 2", "--hosts excludes --ranks"),
             ("bench train --ranks 2 --link 1gb", "'1gb' is not"),
             ("inspect", "FRAME is required"),
             ("hosts", "COMMAND is required"),

@@ -269,8 +269,7 @@ void add_options(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"vgg", "resnet", "transformer", "words"}));
   command
       .add_option("--methods", options.methods,
-                  "gloo, fp16, bf16, powersgd[:rank=N], a codec[+feedback]; several with commas "
-                  "(default: a list)")
+                  "gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback] (default: a list)")
       ->type_name("LIST");
   CLI::Option& hosts =
       *command
@@ -288,7 +287,8 @@ void add_options(CLI::App& command, Options& options) {
       ->check(CLI::Range(1U, 1000U));
   command.add_option("--optimizer", options.optimizer, "adamw or sgd, with momentum")
       ->check(CLI::IsMember({"adamw", "sgd"}));
-  command.add_option("--python", options.python, kPythonHelp);
+  command.add_option("--python", options.python,
+                     "Python that has torch (default: as `bench allreduce --help` says)");
   command.add_option("--output", options.output, "Write the JSON object to a file, too")
       ->type_name("FILE");
   command.add_flag("--json", options.json, "Print one JSON object");

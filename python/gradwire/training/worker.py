@@ -237,6 +237,7 @@ def main() -> int:
     keep_freed_memory()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     os.environ["GLOO_SOCKET_IFNAME"] = options.interface
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(options.data / "torchinductor"))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
     store = dist.FileStore(str(options.store), ranks)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
