@@ -119,7 +119,8 @@ def all_reduce(
         raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")
     if feedback and not name:
         raise ValueError("feedback needs a name, the same in every step")
-    work = channels.all_reduce(group, tensor, codec, f"/{name}", feedback, op == "mean")
+    spec = gradwire.codec(codec).spec
+    work = channels.all_reduce(group, tensor, spec, f"/{name}", feedback, op == "mean")
     if async_op:
         return work
     work.wait()
