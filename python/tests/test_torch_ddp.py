@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -10,6 +11,7 @@ import time
 import gradwire.torch
 import pytest
 import torch
+from gradwire.torch import ddp
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch_ranks import RankFailed, digest, on_ranks
@@ -260,6 +262,20 @@ def test_every_kind_of_model(variant):
     assert on_ranks(2, variant_trained, variant, "none") == plain
     lossy = on_ranks(2, variant_trained, variant, "grid:step=0.5")
     assert lossy[0][0] == lossy[1][0] != plain[0][0]
+
+
+def by_way_of_the_host(rank: int, stages: bool) -> str:
+    """As from a GPU, which there is none of here."""
+    if stages:
+        ddp.Compression = functools.partial(ddp.Compression, stages=True)
+    model = Ddp(small_model(), gradient_as_bucket_view=True, bucket_cap_mb=0.01)
+    gradwire.torch.compress(model)
+    train(model, rank, 4)
+    return digest(model)
+
+
+def test_copies_on_the_host_give_the_same_bits():
+    assert on_ranks(2, by_way_of_the_host, True) == on_ranks(2, by_way_of_the_host, False)
 
 
 def accumulated(rank: int, codec: str | None) -> str:
