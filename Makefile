@@ -42,7 +42,7 @@ rates: build $(gradients) ## Show the codecs on gradients of real models: a tabl
 	$(python) bench/plot_rate.py
 
 .PHONY: test
-test: build build/asan/build.ninja .venv/installed-trainers ## Run every test, in C++ and Python, with and without sanitizers
+test: build build/asan/build.ninja .venv/installed-trainers $(stamps)/apt-demo ## Run every test, in C++ and Python, with and without sanitizers
 	ctest --preset release -j $(JOBS)
 	$(python) -m pytest -q
 	cmake --build --preset asan

@@ -83,10 +83,8 @@ def title_of(report: dict) -> str:
 
 def label_of(row: dict) -> str:
     times = f", {row['times_gloo']:.1f} x gloo" if row.get("times_gloo", 1) != 1 else ""
-    return (
-        f"{row['method']}: {1e3 * row['step_seconds']:.0f} ms per step{times}, "
-        f"{row['of_fp32']:.3g} of fp32's bytes"
-    )
+    sent = f"{row['wire_bytes_per_step'] / 1e6:.3g} MB sent"
+    return f"{row['method']}: {1e3 * row['step_seconds']:.0f} ms per step{times}, {sent}"
 
 
 def draw_lines(axes: Axes, report: dict) -> None:

@@ -236,11 +236,12 @@ void show_as_table(const Json& report) {
                                      : fmt::format("{:.4f}", row["final_loss"].get<double>())});
   }
   print(table);
+  const unsigned seeds = report["rows"][0]["seeds"];
   print_note(fmt::format(
-      "\nMedians over steps, then over {} seeds (from, to: the seeds' extremes). exposed "
+      "\nMedians over steps, then over {} (from, to: the extremes). exposed "
       "= step - compute;\nloss: mean of the last fifth of the steps; sent: by one rank, "
       "as counted {}.",
-      report["rows"][0]["seeds"].get<unsigned>(),
+      seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds),
       report["hosts"] == 0 ? "on the loopback or by gradwire itself (shared memory)"
                            : "by the kernel at its interface"));
 }
