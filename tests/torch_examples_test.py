@@ -151,6 +151,8 @@ def test_04_fsdp2():
     printed, _ = run(TORCHRUN, "04_fsdp2.py")
     check_learned(printed)
     check_compressed_by_default(printed)
+    (ratio,) = re.findall(r"^all ranks: .* \(([\d.]+) times less\)$", printed, re.M)
+    assert float(ratio) > 8
 
 
 def test_05_a_resumed_run_equals_the_whole_one(tmp_path):

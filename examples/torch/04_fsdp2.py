@@ -38,6 +38,13 @@ for step, (text, following) in enumerate(batches(rank, STEPS), start=1):
         if rank == 0:
             print(f"step {step:3}  loss {mean:.4f}", flush=True)
 
+stats = gradwire.torch.stats(model)  # of what this rank sent: the parts that others own
+total = torch.tensor([stats.bytes, stats.sent_bytes])
+distributed.all_reduce(total)
 if rank == 0:
-    print(gradwire.torch.stats(model))
+    exact, sent = total.tolist()
+    print(stats)
+    print(
+        f"all ranks: {sent} bytes of gradients instead of {exact} ({exact / sent:.1f} times less)"
+    )
 distributed.destroy_process_group()
