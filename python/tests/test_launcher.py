@@ -36,6 +36,22 @@ TRAIN = """
     sys.exit(int(sys.argv[2]) * rank)
 """
 
+TRAIN_IN_A_FUNCTION = """
+    import gc
+    import torch
+    from torch import distributed, nn
+
+    def train():
+        model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
+        for step in range(2):
+            model(torch.ones(1, 64)).sum().backward()
+
+    distributed.init_process_group("gloo")
+    train()
+    gc.collect()
+    distributed.destroy_process_group()
+"""
+
 TRAIN_WITHOUT_END = """
     import sys
     import torch
@@ -158,6 +174,19 @@ def test_options_become_the_workers_environment(monkeypatch, arguments, told):
 
 
 # With workers
+
+
+def test_the_summary_has_models_that_ended_before_the_script(tmp_path):
+    script = written(tmp_path, TRAIN_IN_A_FUNCTION)
+    done = subprocess.run(
+        launcher("--standalone", "--nproc-per-node", "2", script),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("gradwire: 2 steps; rank 0 sent ") == 1, done.stderr
 
 
 @pytest.mark.parametrize("code", [0, 7])

@@ -171,8 +171,7 @@ def stats(model: torch.nn.Module) -> Stats:
 def _say_what_was_sent() -> None:
     if not settings.wants_summary() or os.environ.get("RANK", "0") != "0":
         return
-    for compression in ddp.all_compressions():
-        found = _stats.of(compression)
+    for found in ddp.all_stats():
         if found.sent_bytes:
             print(
                 f"gradwire: {found.steps} steps; rank 0 sent {_stats.human(found.sent_bytes)} of "

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import logging
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 import gradwire_autoload as autoload
 from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as Ddp
 
-from . import channels, settings
+from . import channels, settings, stats
 from ._native import Compression
 
 _log = logging.getLogger("gradwire")
 _compressions: WeakKeyDictionary[Ddp, Compression] = WeakKeyDictionary()
 _with_own_hook: WeakKeyDictionary[Ddp, str] = WeakKeyDictionary()
 _saved_steps: dict[int, int] = {}
+_stats_of_ended: list[stats.Stats] = []
 _numbers = itertools.count()
 
 _BUILTIN_HOOKS = {
@@ -45,6 +46,7 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
         compression.attach(model.reducer)
         model.logger._set_comm_hook_name("gradwire")
         _compressions[model] = compression
+        finalize(model, _keep_stats, compression).atexit = False
     else:
         compression.set_rules(_rules(model, compression, chosen))
 
@@ -106,8 +108,13 @@ def load_steps(saved: list[int]) -> None:
         compression.steps = _saved_steps.pop(compression.number, compression.steps)
 
 
-def all_compressions() -> list[Compression]:
-    return list(_compressions.values())
+def all_stats() -> list[stats.Stats]:
+    """Of all models there are, and of those there were: few outlive the function that made them."""
+    return [*_stats_of_ended, *map(stats.of, _compressions.values())]
+
+
+def _keep_stats(compression: Compression) -> None:
+    _stats_of_ended.append(stats.of(compression))
 
 
 def _rules(
