@@ -54,7 +54,9 @@ FuturePtr Compression::average_by_group(at::Tensor buffer) const {
 FuturePtr Compression::average(c10d::GradBucket& bucket) {
   const std::uint64_t step = bucket.getIndex() == 0 ? steps_++ : steps_ - 1;
   const OperationOptions options{
-      .seed = seed_, .step = step, .measure_error = step % kStepsPerMeasurement == 0};
+      .seed = seed_,
+      .step = step,
+      .measure_error = step % kStepsPerMeasurement == 0 && exact_scopes == 0};
   at::Tensor buffer = bucket.getBuffer();
   if (!is_supported(buffer)) return average_by_group(buffer);
 

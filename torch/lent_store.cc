@@ -14,14 +14,19 @@ std::chrono::milliseconds until(Deadline deadline) {
   return std::max(left, std::chrono::milliseconds(1));  // 0 is for ever
 }
 
+std::string missing(const std::string& key) {
+  return "PyTorch's store has no '" + key + "' in time: ";
+}
+
 /// Stores tell of a time-out by exceptions of several types.
 template <class Call>
 auto in_time(const std::string& key, Call call) {
   try {
     return call();
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::timeout, missing(key) + error.what_without_backtrace());
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::timeout,
-                "PyTorch's store has no '" + key + "' in time: " + error.what());
+    throw Error(ErrorCode::timeout, missing(key) + error.what());
   }
 }
 

@@ -477,6 +477,8 @@ def refused(rank: int) -> None:
     model = Ddp(small_model())
     with pytest.raises(gradwire.Error, match="unknown codec"):
         gradwire.torch.compress(model, "gird")
+    with pytest.raises(ValueError, match=r"no parameter matches 'body\.\*'.*0\.weight"):
+        gradwire.torch.compress(model, exact=["body.*"])
     with pytest.raises(TypeError, match=r"write exact=\['head\.\*'\]"):
         gradwire.torch.compress(model, exact="head.*")
     with pytest.raises(ValueError, match="not compressed"):

@@ -24,6 +24,7 @@ from . import version_check
 version_check.check()  # before anything that needs torch or the native module
 
 import atexit
+import fnmatch
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,6 +87,7 @@ def compress(
     chosen = settings.Settings(codec, tuple(exact), dict(codecs or {}), feedback, seed)
     for spec in (codec, *chosen.codecs.values(), *([weights] if weights else [])):
         gradwire.codec(spec)  # raises, before ranks wait for one another
+    _check_patterns(model, chosen)
     if isinstance(model, FSDPModule):
         fsdp.compress(model, chosen, weights)
         return model
@@ -98,6 +100,17 @@ def compress(
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
     ddp.compress(model, chosen)
     return model
+
+
+def _check_patterns(model: torch.nn.Module, chosen: settings.Settings) -> None:
+    wrapped = model.module if isinstance(model, DistributedDataParallel) else model
+    names = [name for name, _ in wrapped.named_parameters()]
+    for pattern in (*chosen.exact, *chosen.codecs):
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(
+                f"no parameter matches {pattern!r}; there are, for instance, "
+                + ", ".join(names[:5])
+            )
 
 
 def all_reduce(
@@ -143,7 +156,10 @@ def state_dict() -> dict[str, Any]:
     Residuals of feedback and counters, of all models and groups of the process in the order in
     which they were first compressed.
     """
-    residuals = [torch.frombuffer(bytearray(each), dtype=torch.uint8) for each in channels.save()]
+    residuals = {
+        number: torch.frombuffer(bytearray(saved), dtype=torch.uint8)
+        for number, saved in channels.save().items()
+    }
     return {
         "version": 1,
         "residuals": residuals,
@@ -157,7 +173,8 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
     """Goes on from `state_dict`, before the first step; models may be compressed later."""
     if state.get("version") != 1:
         raise ValueError(f"this state has version {state.get('version')}; only 1 is known")
-    channels.load([bytes(each.numpy()) for each in state["residuals"]], state["calls"])
+    residuals = {number: bytes(saved.numpy()) for number, saved in state["residuals"].items()}
+    channels.load(residuals, state["calls"])
     ddp.load_steps(state["steps"])
     fsdp.load_steps(state["exchanges"])
 

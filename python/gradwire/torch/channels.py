@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import itertools
 from weakref import WeakKeyDictionary
 
 import torch
@@ -14,6 +15,8 @@ from . import settings
 from ._native import Backend, Channel
 
 _channels: WeakKeyDictionary[distributed.ProcessGroup, Channel] = WeakKeyDictionary()
+_numbers: WeakKeyDictionary[Channel, int] = WeakKeyDictionary()
+_next_number = itertools.count()
 _saved: dict[int, bytes] = {}
 _calls = 0
 """Of `all_reduce`, the same on all ranks: random numbers depend on it."""
@@ -26,11 +29,15 @@ def of(group: distributed.ProcessGroup | None) -> Channel:
     group = group or distributed.group.WORLD
     channel = _channels.get(group)
     if channel is None:
-        channel = _connect(group)
-        if residuals := _saved.pop(len(_channels), None):
-            channel.load_residuals(residuals)
-        _channels[group] = channel
+        channel = _channels[group] = _connect(group)
+        _numbers[channel] = next(_next_number)
+        _load_saved(channel)
     return channel
+
+
+def _load_saved(channel: Channel) -> None:
+    if residuals := _saved.pop(_numbers[channel], None):
+        channel.load_residuals(residuals)
 
 
 def all_reduce(
@@ -77,24 +84,23 @@ def _timeout_of(backend) -> datetime.timedelta:
     return getattr(options, "_timeout", distributed_c10d.default_pg_timeout)
 
 
-def save() -> list[bytes]:
-    """What feedback keeps on this rank, by channel in the order of their making."""
-    return [channel.save_residuals() for channel in _channels.values()]
+def save() -> dict[int, bytes]:
+    """What feedback keeps on this rank, by the channel's number in the order of their making."""
+    return {_numbers[channel]: channel.save_residuals() for channel in _channels.values()}
 
 
 def save_calls() -> int:
     return _calls
 
 
-def load(saved: list[bytes], calls: int) -> None:
+def load(saved: dict[int, bytes], calls: int) -> None:
     """For the channels that there are, and for those that will be made."""
     global _calls
     _calls = calls
     _saved.clear()
-    _saved.update(enumerate(saved))
-    for number, channel in enumerate(_channels.values()):
-        if residuals := _saved.pop(number, None):
-            channel.load_residuals(residuals)
+    _saved.update(saved)
+    for channel in _channels.values():
+        _load_saved(channel)
 
 
 @atexit.register

@@ -96,14 +96,14 @@ def take_hook_of_user(model: Ddp, *hook) -> bool:
     return True
 
 
-def save_steps() -> list[int]:
-    """By model, in the order in which they were compressed first."""
-    return [compression.steps for compression in _compressions.values()]
+def save_steps() -> dict[int, int]:
+    """By the model's number, in the order in which they were compressed first."""
+    return {compression.number: compression.steps for compression in _compressions.values()}
 
 
-def load_steps(saved: list[int]) -> None:
+def load_steps(saved: dict[int, int]) -> None:
     _saved_steps.clear()
-    _saved_steps.update(enumerate(saved))
+    _saved_steps.update(saved)
     for compression in _compressions.values():
         compression.steps = _saved_steps.pop(compression.number, compression.steps)
 
