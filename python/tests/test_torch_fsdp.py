@@ -5,7 +5,7 @@ from __future__ import annotations
 import gradwire.torch
 import pytest
 import torch
-from test_torch_ddp import batches, small_model
+from test_torch_ddp import batches, small_model, train
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch_ranks import on_ranks
@@ -16,18 +16,6 @@ def sharded(seed: int = 0, by_layer: bool = True) -> nn.Module:
     if by_layer:
         fully_shard(model[3])
     return fully_shard(model)
-
-
-def train(model: nn.Module, rank: int, steps: int, first: int = 0) -> list[float]:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for x, y in batches(rank, steps, first):
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def weights_of(model: nn.Module) -> list[torch.Tensor]:
