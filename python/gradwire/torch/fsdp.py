@@ -149,7 +149,7 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
         scale = _scale(op, ranks)
         lossless = is_exact() or not self.fits(input_tensor, ranks)
         if lossless or scale is None or not _is_supported(input_tensor):
-            return distributed.reduce_scatter_tensor(
+            return distributed.reduce_scatter_single(
                 output_tensor, input_tensor, op=op, group=group, async_op=async_op
             )
         if scale != 1:
@@ -171,7 +171,7 @@ class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
         ranks = group.size()
         compression = self.compression
         if not (self.fits(output_tensor, ranks) and _is_supported(output_tensor)):
-            return distributed.all_gather_into_tensor(
+            return distributed.all_gather_single(
                 output_tensor, input_tensor, group=group, async_op=async_op
             )
         output_tensor.view(ranks, -1)[group.rank()].copy_(input_tensor)
