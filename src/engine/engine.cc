@@ -12,6 +12,7 @@ namespace gradwire::engine {
 namespace {
 
 constexpr int kSpinRounds = 2000;
+constexpr auto kBusyCore = std::chrono::microseconds(20);  // others computed while we yielded
 constexpr std::size_t kWorthHandingOver = 16384;  // elements: less is done before a worker wakes
 constexpr unsigned kRoundsPerLook = 256;  // at the clock, when there is always something to do
 constexpr auto kLinger = std::chrono::seconds(5);
@@ -278,7 +279,9 @@ void Engine::release(SlotMessage& slot) noexcept {
 void Engine::idle() {
   check_deadlines();
   if (may_spin() && ++idle_rounds_ < kSpinRounds) {
+    const auto before = Clock::now();
     sched_yield();  // a caller that was just woken may need this core
+    if (Clock::now() - before > kBusyCore) idle_rounds_ = kSpinRounds;
     return;
   }
   if (transport_ && !transport_->arm()) return;
