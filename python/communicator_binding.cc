@@ -50,8 +50,13 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 OperationOptions operation_options(std::uint64_t seed, std::uint64_t step,
-                                   const std::string& algorithm, double timeout) {
-  return {.seed = seed, .step = step, .algorithm = algorithm, .timeout = milliseconds(timeout)};
+                                   const std::string& algorithm, double timeout,
+                                   bool average = false) {
+  return {.seed = seed,
+          .step = step,
+          .algorithm = algorithm,
+          .timeout = milliseconds(timeout),
+          .average = average};
 }
 
 std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
@@ -95,11 +100,12 @@ struct Call {
 
 PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
                   const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
-                  bool feedback, std::uint64_t seed, std::uint64_t step,
+                  bool feedback, bool average, std::uint64_t seed, std::uint64_t step,
                   const std::string& algorithm, double timeout) {
   Call call(names, arrays, codecs);
   for (Tensor& tensor : call.tensors) tensor.feedback = feedback;
-  Work work = ranks.all_reduce(call.tensors, operation_options(seed, step, algorithm, timeout));
+  Work work =
+      ranks.all_reduce(call.tensors, operation_options(seed, step, algorithm, timeout, average));
   return {std::move(work), std::move(call.arrays)};
 }
 
@@ -121,11 +127,19 @@ void load_residuals(Communicator& ranks, nb::handle saved) {
   ranks.load_residuals(bytes.span());
 }
 
-template <Work (Communicator::*kOperation)(const Tensor&, const OperationOptions&)>
-PyWork of_parts(Communicator& ranks, const std::string& name, const nb::object& array,
-                const Codec& codec, std::uint64_t seed, std::uint64_t step, double timeout) {
+PyWork reduce_scatter(Communicator& ranks, const std::string& name, const nb::object& array,
+                      const Codec& codec, bool average, std::uint64_t seed, std::uint64_t step,
+                      double timeout) {
   Call call({name}, {array}, {codec});
-  Work work = (ranks.*kOperation)(call.tensors[0], operation_options(seed, step, "", timeout));
+  Work work =
+      ranks.reduce_scatter(call.tensors[0], operation_options(seed, step, "", timeout, average));
+  return {std::move(work), std::move(call.arrays)};
+}
+
+PyWork all_gather(Communicator& ranks, const std::string& name, const nb::object& array,
+                  const Codec& codec, std::uint64_t seed, std::uint64_t step, double timeout) {
+  Call call({name}, {array}, {codec});
+  Work work = ranks.all_gather(call.tensors[0], operation_options(seed, step, "", timeout));
   return {std::move(work), std::move(call.arrays)};
 }
 
@@ -140,16 +154,16 @@ void add_communicator(nb::module_& module) {
   nb::class_<Communicator>(module, "Communicator")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
-      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "feedback"_a, "seed"_a,
-           "step"_a, "algorithm"_a, "timeout"_a)
+      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "feedback"_a, "average"_a,
+           "seed"_a, "step"_a, "algorithm"_a, "timeout"_a)
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
       .def("broadcast", &broadcast, "names"_a, "arrays"_a, "codecs"_a, "root"_a, "seed"_a, "step"_a,
            "timeout"_a)
-      .def("reduce_scatter", &of_parts<&Communicator::reduce_scatter>, "name"_a, "array"_a,
-           "codec"_a, "seed"_a, "step"_a, "timeout"_a)
-      .def("all_gather", &of_parts<&Communicator::all_gather>, "name"_a, "array"_a, "codec"_a,
-           "seed"_a, "step"_a, "timeout"_a)
+      .def("reduce_scatter", &reduce_scatter, "name"_a, "array"_a, "codec"_a, "average"_a, "seed"_a,
+           "step"_a, "timeout"_a)
+      .def("all_gather", &all_gather, "name"_a, "array"_a, "codec"_a, "seed"_a, "step"_a,
+           "timeout"_a)
       .def(
           "barrier",
           [](Communicator& ranks, double timeout) {

@@ -56,11 +56,11 @@ FuturePtr Compression::average(c10d::GradBucket& bucket) {
   const OperationOptions options{
       .seed = seed_,
       .step = step,
+      .average = true,
       .measure_error = step % kStepsPerMeasurement == 0 && exact_scopes == 0};
   at::Tensor buffer = bucket.getBuffer();
   if (!is_supported(buffer)) return average_by_group(buffer);
 
-  buffer.mul_(1.0 / channel_->size());
   at::Tensor host = buffer;
   std::function<void()> finally;
   if (stages_ || !buffer.is_cpu()) {

@@ -69,12 +69,9 @@ WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::
                    std::string name, bool feedback, bool average, std::uint64_t seed,
                    std::uint64_t step) {
   const Tensor one{std::move(name), view_of(tensor), Codec::parse(codec), feedback};
-  if (average) {
-    const at::NoGradGuard no_grad;
-    at::Tensor(tensor).mul_(1.0 / channel.size());
-  }
   const auto completion = std::make_shared<Completion>(tensor);
-  completion->add(channel.communicator()->all_reduce({&one, 1}, {.seed = seed, .step = step}));
+  completion->add(channel.communicator()->all_reduce(
+      {&one, 1}, {.seed = seed, .step = step, .average = average}));
   completion->seal();
   return c10d::Work::create_from_future(completion->future());
 }
@@ -111,12 +108,13 @@ Costs costs_of(Work work) {
   return costs;
 }
 
-/// This rank's part of `tensor` becomes its sum over all ranks.
+/// This rank's part of `tensor` becomes its sum or average over all ranks.
 Costs reduce_scatter(const Channel& channel, const at::Tensor& tensor,
-                     const std::vector<Shard>& shards, std::uint64_t seed, std::uint64_t step,
-                     bool measure) {
+                     const std::vector<Shard>& shards, bool average, std::uint64_t seed,
+                     std::uint64_t step, bool measure) {
   return costs_of(channel.communicator()->reduce_scatter(
-      parts_of(channel, tensor, shards), {.seed = seed, .step = step, .measure_error = measure}));
+      parts_of(channel, tensor, shards),
+      {.seed = seed, .step = step, .average = average, .measure_error = measure}));
 }
 
 /// This rank's part of `tensor` reaches all others, and becomes what they decode.
@@ -186,8 +184,8 @@ PYBIND11_MODULE(_native, module) {
       .def("close", &Channel::close, NoGil())
       .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("codec"), py::arg("name"),
            py::arg("feedback"), py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
-      .def("reduce_scatter", &reduce_scatter, py::arg("tensor"), py::arg("shards"), py::arg("seed"),
-           py::arg("step"), py::arg("measure"), NoGil())
+      .def("reduce_scatter", &reduce_scatter, py::arg("tensor"), py::arg("shards"),
+           py::arg("average"), py::arg("seed"), py::arg("step"), py::arg("measure"), NoGil())
       .def("all_gather", &all_gather, py::arg("tensor"), py::arg("shards"), py::arg("seed"),
            py::arg("step"), NoGil())
       .def("save_residuals", &save_residuals)

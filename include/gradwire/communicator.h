@@ -86,6 +86,8 @@ struct OperationOptions {
   std::uint64_t step = 0;
   std::string algorithm{};               ///< instead of the communicator's
   std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
+  /// Divides sums by the number of ranks. For all_reduce and reduce_scatter.
+  bool average = false;
   /// Finds out what codecs lose of this rank's numbers, for `TensorStatistics`. Costs a decoding.
   bool measure_error = false;
 };

@@ -380,6 +380,7 @@ typedef struct gradwire_operation_options {
   uint64_t step;          // of training: another one draws other random numbers
   const char* algorithm;  // of all_reduce [the communicator's]
   uint64_t timeout_ms;    // [the communicator's]
+  uint64_t average;       // of all_reduce and reduce_scatter: 1 divides sums by the ranks [0]
 } gradwire_operation_options;
 
 // The operations. Each starts one, allocates, and returns at once with `*work`, which the caller

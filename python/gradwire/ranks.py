@@ -82,12 +82,13 @@ class Communicator:
         *,
         name: str | Sequence[str] | None = None,
         feedback: bool = False,
+        average: bool = False,
         seed: int = 0,
         step: int = 0,
         algorithm: str = "",
         timeout: float | None = None,
     ) -> Work:
-        """The sum over all ranks, in place.
+        """The sum over all ranks, in place, or with `average` their mean.
 
         `x` may be a list of arrays: they travel together. `codec` is then one for all, or a list;
         `name`, a list likewise, tells their random numbers apart. With `feedback`, what the codec
@@ -96,7 +97,7 @@ class Communicator:
         arrays, names, codecs = _listed(x, name, codec)
         return Work(
             self._native.all_reduce(
-                names, arrays, codecs, feedback, seed, step, algorithm, timeout or 0
+                names, arrays, codecs, feedback, average, seed, step, algorithm, timeout or 0
             ),
             self._native,
         )
@@ -125,14 +126,18 @@ class Communicator:
         codec: Any = "none",
         *,
         name: str = "",
+        average: bool = False,
         seed: int = 0,
         step: int = 0,
         timeout: float | None = None,
     ) -> Work:
-        """Of the `size` equal parts of `x`, this rank's becomes the sum; others are unspecified."""
+        """Of the `size` equal parts of `x`, this rank's becomes the sum, or with `average` the
+        mean; others are unspecified.
+        """
         codec = _native_codec(codec)
         return Work(
-            self._native.reduce_scatter(name, x, codec, seed, step, timeout or 0), self._native
+            self._native.reduce_scatter(name, x, codec, average, seed, step, timeout or 0),
+            self._native,
         )
 
     def all_gather(

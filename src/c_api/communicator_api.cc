@@ -39,7 +39,7 @@ constexpr std::size_t kMaxStructBytes = 4096;  // an uninitialised `struct_bytes
 static_assert(sizeof(gradwire_connect_options) ==
               offsetof(gradwire_connect_options, port) + sizeof(std::uint32_t));
 static_assert(sizeof(gradwire_operation_options) ==
-              offsetof(gradwire_operation_options, timeout_ms) + sizeof(std::uint64_t));
+              offsetof(gradwire_operation_options, average) + sizeof(std::uint64_t));
 
 /// Reads as many fields as the caller's version has into `options`, whose others stay zero. A newer
 /// program may set more fields than are known here; it must not have used them.
@@ -94,7 +94,8 @@ OperationOptions convert(const gradwire_operation_options& from) {
   return {.seed = from.seed,
           .step = from.step,
           .algorithm = text_or(from.algorithm, ""),
-          .timeout = milliseconds(from.timeout_ms)};
+          .timeout = milliseconds(from.timeout_ms),
+          .average = from.average != 0};
 }
 
 // -------------------------------------------------------------------------------------------------

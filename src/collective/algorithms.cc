@@ -44,8 +44,8 @@ const char* name_of(Collective collective) noexcept {
 }
 
 const char* name_of(Op op) noexcept {
-  constexpr const char* kNames[] = {"load",   "add",        "store", "encode",
-                                    "decode", "decode_add", "send",  "receive"};
+  constexpr const char* kNames[] = {"load",   "add",        "finish", "store",  "encode",
+                                    "decode", "decode_add", "send",   "receive"};
   return kNames[static_cast<int>(op)];
 }
 

@@ -23,7 +23,7 @@ Schedule make(Collective, const Ranks& ranks, Rank me) {
     if (from != me) program.receive(from);
     from == 0 ? program.decode(slot, Place::sum, 0) : program.decode_add(slot, 0);
   }
-  program.store(0);
+  program.finish(0).store(0);
   return std::move(program).done();
 }
 

@@ -36,6 +36,7 @@ void reduce_across(Program& program, const Hosts& hosts) {
   program.reduce(
       Place::sum, hosts.host, hosts.count, [&](Rank host) { return hosts.counterpart(host); },
       hosts.chunk(hosts.host));
+  program.finish(hosts.chunk(hosts.host));
 }
 
 /// The owner's bytes reach all ranks: its counterparts pass them on inside their hosts.

@@ -6,6 +6,7 @@
 //   Value input(Rank rank, std::uint32_t chunk);        what data holds at the start
 //   Value encode(const Value& value, Rank rank);        what a message of it decodes to
 //   Value add(const Value& sum, const Value& value);
+//   Value finish(const Value& sum);
 //
 // Sends never block, receives wait for the peer's oldest message: schedules that come to an end
 // here do so on every transport that takes what a lane sends.
@@ -181,6 +182,7 @@ class Interpreter {
       if (step.op != Op::load && !has_sum_[i]) return wrong(rank, step, "the sum is empty");
       if (step.op == Op::load) sums_[i] = data_[i];
       if (step.op == Op::add) sums_[i] = algebra_.add(sums_[i], data_[i]);
+      if (step.op == Op::finish) sums_[i] = algebra_.finish(sums_[i]);
       if (step.op == Op::store) data_[i] = sums_[i];
       has_sum_[i] = true;
     }

@@ -38,6 +38,7 @@ struct Chunk {
         sum = !data;
         break;
       case Op::decode_add:
+      case Op::finish:
         fits &= sum;
         data = false;
         break;
@@ -124,10 +125,27 @@ std::vector<std::uint32_t> sends_of(const Schedule& schedule) {
   return result;
 }
 
+std::vector<bool> encodes_of_finished(const Schedule& schedule) {
+  std::vector<bool> result(schedule.steps.size());
+  std::vector<bool> finished(schedule.chunks);
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    if (step.op == Op::finish) {
+      std::fill_n(finished.begin() + step.first, step.count, true);
+    }
+    result[i] = step.op == Op::encode && step.place == Place::sum && finished[step.first];
+  }
+  return result;
+}
+
 }  // namespace
 
 Lifetimes lifetimes_of(const Schedule& schedule) {
-  Lifetimes result{sums_in_data(schedule), last_uses(schedule), {}, sends_of(schedule)};
+  Lifetimes result{sums_in_data(schedule),
+                   last_uses(schedule),
+                   {},
+                   sends_of(schedule),
+                   encodes_of_finished(schedule)};
   result.echo = echoes(schedule, result.sum_in_data);
   return result;
 }

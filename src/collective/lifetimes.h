@@ -19,6 +19,8 @@ struct Lifetimes {
   /// By step: how often its message is sent in all, at the first step that says which chunks it
   /// holds; 0 at all other steps.
   std::vector<std::uint32_t> sends;
+  /// By step: it encodes sums that are complete.
+  std::vector<bool> of_finished;
 };
 
 Lifetimes lifetimes_of(const Schedule& schedule);

@@ -93,6 +93,14 @@ TEST(Lifetimes, sends_are_counted_where_it_is_said_what_a_message_holds) {
   EXPECT_EQ(of(program).sends, (std::vector<std::uint32_t>{2, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0}));
 }
 
+TEST(Lifetimes, messages_of_complete_sums_are_told_from_those_of_partial_ones) {
+  Program program(1);
+  program.load(0).encode(Place::sum, 0).send(1).receive(1).decode_add(kIncoming, 0).finish(0);
+  program.encode(Place::sum, 0).send(1);  // 6
+  const auto of_finished = of(program).of_finished;
+  for (std::size_t i = 0; i < of_finished.size(); ++i) EXPECT_EQ(of_finished[i], i == 6) << i;
+}
+
 TEST(Lifetimes, every_rank_knows_what_it_sends) {
   for (const Algorithm* algorithm : algorithms()) {
     for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter,

@@ -22,6 +22,9 @@ class Program {
   Program& add(std::uint32_t first, std::uint32_t count = 1) {
     return put({.op = Op::add, .first = first, .count = count});
   }
+  Program& finish(std::uint32_t first, std::uint32_t count = 1) {
+    return put({.op = Op::finish, .first = first, .count = count});
+  }
   Program& store(std::uint32_t first, std::uint32_t count = 1) {
     return put({.op = Op::store, .first = first, .count = count});
   }

@@ -22,6 +22,7 @@ void reduce(Program& program, const Neighbours& ring) {
     program.load(chunk).receive(ring.previous()).decode_add(kIncoming, chunk);
     if (hop + 1 < ring.count) program.encode(Place::sum, chunk).send(ring.next());
   }
+  program.finish(ring.me);
 }
 
 /// Messages are passed on as they came: everybody decodes the owner's bytes.

@@ -32,6 +32,7 @@ enum class Collective : std::uint8_t {
 enum class Op : std::uint8_t {
   load,        ///< sum = data
   add,         ///< sum += data
+  finish,      ///< sum is complete: the place to divide it, for an average
   store,       ///< data = sum
   encode,      ///< slot = a message of data or sum
   decode,      ///< data or sum = slot

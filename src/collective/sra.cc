@@ -41,7 +41,7 @@ Schedule make(Collective collective, const Ranks& ranks, Rank me) {
     return std::move(program).done();
   }
   scatter(program, ranks, me);
-  program.reduce(Place::data, me, ranks.count, std::identity(), me);
+  program.reduce(Place::data, me, ranks.count, std::identity(), me).finish(me);
   if (collective == Collective::reduce_scatter) {
     program.store(me);
   } else {

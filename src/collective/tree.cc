@@ -32,7 +32,11 @@ void reduce(Program& program, const Place2Rank& tree, Rank place) {
     program.load(0);
     each_child(place, count,
                [&](Rank child) { program.receive(tree.rank_at(child)).decode_add(kIncoming, 0); });
-    if (place != 0) program.encode(Place::sum, 0).send(tree.rank_at(parent_of(place)));
+    if (place == 0) {
+      program.finish(0);
+    } else {
+      program.encode(Place::sum, 0).send(tree.rank_at(parent_of(place)));
+    }
   } else if (place != 0) {  // a leaf
     program.encode(Place::data, 0).send(tree.rank_at(parent_of(place)));
   }

@@ -28,6 +28,9 @@ struct Symbols {
   Symbol add(const Symbol& sum, const Symbol& value) const {
     return {mix64(mix64(sum.made) + value.made), sum.parts + value.parts};
   }
+  Symbol finish(const Symbol& sum) const { return {mix64(~sum.made), finished(sum.parts)}; }
+  /// So that a sum finished too early, twice or never has other parts.
+  static std::uint64_t finished(std::uint64_t parts) { return parts * 0x9E3779B97F4A7C15; }
 
   std::uint64_t encodings = 0;
 };
@@ -66,7 +69,7 @@ class Checker {
     if (collective_ == Collective::all_gather) return Symbols::weight(chunk, chunk);
     std::uint64_t sum = 0;
     for (Rank rank = 0; rank < ranks_.count; ++rank) sum += Symbols::weight(rank, chunk);
-    return sum;
+    return ranks_.count == 1 ? sum : Symbols::finished(sum);
   }
   static std::string at(Rank rank, std::uint32_t chunk, const char* what) {
     return "chunk " + std::to_string(chunk) + " on rank " + std::to_string(rank) + " " + what;

@@ -101,6 +101,47 @@ TEST(AllReduce, the_same_seed_gives_the_same_bits_and_another_one_others) {
   EXPECT_NE(run(1, 1), run(2, 1));
 }
 
+TEST(AllReduce, an_average_is_the_sum_divided) {
+  for (const std::uint32_t size : {1u, 2u, 3u, 4u, 6u}) {
+    auto ranks = Communicator::in_process(size, {.piece_elements = 512});
+    for (const std::string& algorithm : usable_algorithms(size)) {
+      for (const std::size_t count : {0, 1, 127, 2000}) {
+        std::vector<Numbers> results(size);
+        on_all_ranks(ranks, [&](Communicator& me) {
+          Numbers& own = results[me.rank()] = integers(count, me.rank());
+          const Tensor tensor{"x", {own.data(), count}};
+          me.all_reduce({&tensor, 1}, {.algorithm = algorithm, .average = true}).wait();
+        });
+        const Numbers sum = sum_of_all(count, size);
+        for (std::size_t i = 0; i < count; ++i) {
+          ASSERT_FLOAT_EQ(results[0][i], sum[i] / static_cast<float>(size)) << algorithm;
+        }
+        for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));
+      }
+    }
+  }
+}
+
+TEST(AllReduce, an_average_of_half_precision_is_rounded_once) {
+  constexpr std::uint16_t kOne = 0x3C00, kThree = 0x4200, kTwo = 0x4000;  // as f16
+  auto ranks = Communicator::in_process(2);
+  std::vector<std::vector<std::uint16_t>> x{{kOne, kThree}, {kThree, kOne}};
+  on_all_ranks(ranks, [&](Communicator& me) {
+    const Tensor tensor{"x", {x[me.rank()].data(), 2, Dtype::f16}};
+    me.all_reduce({&tensor, 1}, {.average = true}).wait();
+  });
+  for (const auto& result : x) EXPECT_EQ(result, (std::vector{kTwo, kTwo}));
+}
+
+TEST(AllReduce, an_average_is_refused_where_there_is_no_sum) {
+  auto ranks = Communicator::in_process(1);
+  Numbers x(10);
+  const Tensor tensor{"x", {x.data(), x.size()}};
+  EXPECT_THROW(ranks[0]->broadcast({&tensor, 1}, 0, {.average = true}), Error);
+  EXPECT_THROW(ranks[0]->all_gather(tensor, {.average = true}), Error);
+  EXPECT_THROW(ranks[0]->barrier({.average = true}), Error);
+}
+
 TEST(AllReduce, workers_change_no_bit) {
   for (const char* codec : {"none", "uniform:bits=4", "grid:step=0.5"}) {
     for (const std::string& algorithm : usable_algorithms(3)) {
@@ -137,49 +178,88 @@ TEST(AllReduce, tensors_may_be_freed_after_a_failure_while_workers_compute) {
 
 // ---------------------------------------------------------------------------------------------
 
-TEST(Feedback, results_and_residuals_are_the_sum_of_all_inputs) {
+/// Steps with feedback, and an exact one at the end that empties the residuals: results and what
+/// they held are the sum of all inputs.
+void expect_conserved(const char* codec, const std::vector<std::string>& algorithms, bool average) {
   constexpr std::size_t kCount = 2000;
   constexpr int kSteps = 60;
+  constexpr std::uint32_t kRanks = 3;
+  const double unit = average ? kRanks : 1;
+  auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
+  std::vector<double> wanted(kCount);
+  std::vector<std::vector<double>> got(kRanks, std::vector<double>(kCount));
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  const auto exchange = [&](std::vector<Numbers>& x, const char* with, std::uint64_t step) {
+    on_all_ranks(ranks, [&](Communicator& me) {
+      Numbers& own = x[me.rank()];
+      const Tensor tensor{"x", {own.data(), kCount}, Codec::parse(with), true};
+      me.all_reduce(
+            {&tensor, 1},
+            {.step = step, .algorithm = algorithms[step % algorithms.size()], .average = average})
+          .wait();
+      for (std::size_t i = 0; i < kCount; ++i) got[me.rank()][i] += own[i] * unit;
+    });
+  };
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Numbers> x(kRanks, Numbers(kCount));
+    for (Numbers& input : x) {
+      for (std::size_t i = 0; i < kCount; ++i) wanted[i] += input[i] = normal(random) + 0.5f;
+    }
+    exchange(x, codec, static_cast<std::uint64_t>(step));
+  }
+  std::vector<Numbers> rest(kRanks, Numbers(kCount));
+  exchange(rest, "none", kSteps);
+  EXPECT_EQ(got[1], got[0]);
+  EXPECT_EQ(got[2], got[0]);
+  double largest = 0;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    largest = std::max(largest, std::fabs(double{rest[0][i]}));
+    ASSERT_NEAR(got[0][i], wanted[i], 2e-3) << i;
+  }
+  EXPECT_GT(largest, 0.01) << "there was nothing to feed back";
+}
+
+TEST(Feedback, results_and_residuals_are_the_sum_of_all_inputs) {
   for (const char* codec :
        {"uniform:bits=2,rounding=nearest", "sign", "grid:step=2,rounding=nearest"}) {
-    for (const char* algorithm : {"sra", "ring", "tree", "allgather", "hierarchical"}) {
-      auto ranks = Communicator::in_process(3, {.piece_elements = 512});
-      std::vector<double> wanted(kCount);
-      std::vector<std::vector<double>> got(3, std::vector<double>(kCount));
-      std::mt19937 random(1);
-      std::normal_distribution<float> normal;
-      for (int step = 0; step < kSteps; ++step) {
-        std::vector<Numbers> x(3, Numbers(kCount));
-        for (Numbers& input : x) {
-          for (std::size_t i = 0; i < kCount; ++i) wanted[i] += input[i] = normal(random) + 0.5f;
-        }
-        on_all_ranks(ranks, [&](Communicator& me) {
-          Numbers& own = x[me.rank()];
-          const Tensor tensor{"x", {own.data(), kCount}, Codec::parse(codec), true};
-          me.all_reduce({&tensor, 1},
-                        {.step = static_cast<std::uint64_t>(step), .algorithm = algorithm})
-              .wait();
-          for (std::size_t i = 0; i < kCount; ++i) got[me.rank()][i] += own[i];
-        });
+    for (const bool average : {false, true}) {
+      SCOPED_TRACE(std::string(codec) + (average ? ", average" : ""));
+      for (const std::string& algorithm : usable_algorithms(3)) {
+        SCOPED_TRACE(algorithm);
+        expect_conserved(codec, {algorithm}, average);
       }
-      EXPECT_EQ(got[1], got[0]);
-      EXPECT_EQ(got[2], got[0]);
-      // An exact step empties the residuals: what they held arrives.
-      std::vector<Numbers> rest(3, Numbers(kCount));
-      on_all_ranks(ranks, [&](Communicator& me) {
-        Numbers& own = rest[me.rank()];
-        const Tensor tensor{"x", {own.data(), kCount}, Codec::parse("none"), true};
-        me.all_reduce({&tensor, 1}, {.algorithm = algorithm}).wait();
-      });
-      double largest = 0;
-      for (std::size_t i = 0; i < kCount; ++i) {
-        largest = std::max(largest, std::fabs(double{rest[0][i]}));
-        ASSERT_NEAR(got[0][i] + rest[0][i], wanted[i], 2e-3)
-            << codec << ", " << algorithm << ", " << i;
-      }
-      EXPECT_GT(largest, 0.01) << "there was nothing to feed back";
+      SCOPED_TRACE("one after the other, so that other ranks add up what a residual belongs to");
+      expect_conserved(codec, usable_algorithms(3), average);
     }
   }
+}
+
+TEST(Feedback, what_is_not_finite_arrives_once) {
+  auto ranks = Communicator::in_process(2);
+  for (const char* algorithm : {"sra", "allgather"}) {
+    for (const bool bad : {true, false}) {
+      std::vector<Numbers> x(2, Numbers(1000, 1.0f));
+      if (bad) x[0][700] = x[1][100] = INFINITY;
+      on_all_ranks(ranks, [&](Communicator& me) {
+        Numbers& own = x[me.rank()];
+        const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse("uniform"), true};
+        me.all_reduce({&tensor, 1}, {.algorithm = algorithm}).wait();
+      });
+      for (const std::size_t at : {100, 700}) {
+        EXPECT_EQ(std::isfinite(x[0][at]), !bad) << algorithm << ", " << at;
+      }
+    }
+  }
+}
+
+TEST(Feedback, is_refused_where_nothing_is_kept) {
+  auto ranks = Communicator::in_process(1);
+  Numbers x(10);
+  const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse("sign"), true};
+  EXPECT_THROW(ranks[0]->reduce_scatter(tensor), Error);
+  EXPECT_THROW(ranks[0]->all_gather(tensor), Error);
+  EXPECT_THROW(ranks[0]->broadcast({&tensor, 1}, 0), Error);
 }
 
 TEST(Feedback, residuals_survive_a_new_communicator) {
@@ -231,6 +311,18 @@ TEST(ReduceScatter, every_rank_gets_its_part_of_the_sum) {
       }
     }
   }
+}
+
+TEST(ReduceScatter, an_average_is_the_sum_divided) {
+  auto ranks = Communicator::in_process(3, {.piece_elements = 1024});
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers x = integers(3 * 4097, me.rank());
+    me.reduce_scatter({"x", {x.data(), x.size()}}, {.average = true}).wait();
+    const Numbers sum = sum_of_all(x.size(), 3);
+    for (std::size_t i = me.rank() * 4097; i < (me.rank() + 1) * 4097; ++i) {
+      ASSERT_FLOAT_EQ(x[i], sum[i] / 3);
+    }
+  });
 }
 
 TEST(AllGather, every_part_reaches_every_rank) {

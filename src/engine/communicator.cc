@@ -37,6 +37,14 @@ std::uint64_t name_hash(const std::string& name) {
   return checksum(std::as_bytes(std::span(name.data(), name.size())));
 }
 
+void check_feedback(const Tensor& tensor, Collective collective) {
+  if (!tensor.feedback || collective == Collective::all_reduce) return;
+  refuse(
+      fmt::format("tensor '{}' asks for feedback, which {} does not have: only all_reduce keeps "
+                  "what codecs hold back",
+                  tensor.name, name_of(collective)));
+}
+
 class Ranked final : public Communicator {
  public:
   Ranked(std::unique_ptr<Transport> transport, const EngineOptions& engine,
@@ -90,8 +98,14 @@ class Ranked final : public Communicator {
 
   std::shared_ptr<Operation> make(Collective collective, const OperationOptions& options,
                                   std::uint32_t root, std::size_t bytes) {
+    const bool sums =
+        collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+    if (options.average && !sums) {
+      refuse(fmt::format("{} has no sums to average", name_of(collective)));
+    }
     auto operation = std::make_shared<Operation>();
     operation->collective = collective;
+    operation->divisor = options.average ? static_cast<float>(ranks_.count) : 1;
     operation->seed = options.seed;
     operation->step = options.step;
     operation->measure_error = options.measure_error;
@@ -133,11 +147,11 @@ class Ranked final : public Communicator {
       check(tensor);
       const std::size_t index = counts.size();
       counts.push_back(tensor.view.count);
-      const bool keeps = tensor.feedback && operation.collective == Collective::all_reduce;
-      operation.items.push_back({tensor.view, tensor.codec,
-                                 reads ? tensor.codec.fit(tensor.view) : tensor.codec,
-                                 name_hash(tensor.name), index,
-                                 keeps ? &residuals_.at(tensor.name, tensor.view.count) : nullptr});
+      check_feedback(tensor, operation.collective);
+      operation.items.push_back(
+          {tensor.view, tensor.codec, reads ? tensor.codec.fit(tensor.view) : tensor.codec,
+           name_hash(tensor.name), index,
+           tensor.feedback ? &residuals_.at(tensor.name, tensor.view.count) : nullptr});
     }
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
@@ -155,6 +169,7 @@ class Ranked final : public Communicator {
     for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
       for (std::size_t i = 0; i < parts.tensors(); ++i) {
         const Tensor& part = parts.of(rank, i);
+        check_feedback(part, collective);
         counts.push_back(part.view.count);
         // Parts of one tensor draw random numbers of their own.
         operation->items.push_back(

@@ -57,10 +57,12 @@ std::span<float> residual_of(std::vector<float>& residual, const Part& part) {
   return std::span(residual).subspan(part.first, part.data.count);
 }
 
-/// Adds a residual to numbers and empties it: they carry it from now on.
-void move_into(std::span<float> residual, float* numbers) noexcept {
+/// Adds a residual to numbers and empties it: they carry it from now on. The numbers may have been
+/// divided, residuals are not.
+void move_into(std::span<float> residual, float* numbers, float divisor) noexcept {
+  const float scale = 1 / divisor;
   for (std::size_t i = 0; i < residual.size(); ++i) {
-    numbers[i] += residual[i];
+    numbers[i] += residual[i] * scale;
     residual[i] = 0;
   }
 }
@@ -72,17 +74,20 @@ TensorView with_residuals(Lane& lane, const Part& part, bool sum) {
   if (!sum) {
     numbers.data = lane.adjusted.data() + part.sum_at;
     convert(part.data, numbers, false);
-    move_into(residual_of(residual.sent, part), static_cast<float*>(numbers.data));
+    move_into(residual_of(residual.sent, part), static_cast<float*>(numbers.data), 1);
   }
-  move_into(residual_of(residual.summed, part), static_cast<float*>(numbers.data));
+  move_into(residual_of(residual.summed, part), static_cast<float*>(numbers.data), lane.divisor());
   return numbers;
 }
 
 /// What the message lacks of the numbers it was made of.
 Status keep_rest(FrameReader& frame, std::size_t index, std::span<const float> numbers,
-                 std::span<float> kept) noexcept {
+                 float divisor, std::span<float> kept) noexcept {
   const Status status = frame.decode(index, {kept.data(), kept.size(), Dtype::f32});
-  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = numbers[i] - kept[i];
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    const float rest = (numbers[i] - kept[i]) * divisor;
+    kept[i] = rest - rest == 0 ? rest : 0;  // a NaN has arrived, and must not come again forever
+  }
   return status;
 }
 
@@ -122,7 +127,7 @@ Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t i
   Residual& residual = *part.item.residual;
   const std::span<float> kept = residual_of(sum ? residual.summed : residual.sent, part);
   const std::span<const float> wanted(static_cast<const float*>(numbers.data), numbers.count);
-  const Status status = keep_rest(frame, index, wanted, kept);
+  const Status status = keep_rest(frame, index, wanted, lane.divisor(), kept);
   if (measured) {
     found.energy = energy_of(wanted);
     found.squared_error = energy_of(kept);
@@ -187,14 +192,23 @@ Status decode(Lane& lane, const Step& step, Seal least) noexcept {
   return status;
 }
 
+void divide(TensorView sum, float divisor) noexcept {
+  const std::span<float> numbers(static_cast<float*>(sum.data), sum.count);
+  const float scale = 1 / divisor;
+  for (float& number : numbers) number *= scale;
+}
+
 /// One's own numbers enter a sum as they are, and what was held back of them before.
 void compute(Lane& lane, const Step& step) noexcept {
+  const float divisor = lane.operation->divisor;
+  if (step.op == Op::finish && divisor == 1) return;
   each_part(lane, step, [&](const Part& part) {
+    if (step.op == Op::finish) return divide(part.sum, divisor);
     if (part.in_place()) return;
     if (step.op == Op::store) return convert(part.sum, part.data, false);
     convert(part.data, part.sum, step.op == Op::add);
     if (part.item.residual == nullptr) return;
-    move_into(residual_of(part.item.residual->sent, part), static_cast<float*>(part.sum.data));
+    move_into(residual_of(part.item.residual->sent, part), static_cast<float*>(part.sum.data), 1);
   });
 }
 

@@ -71,6 +71,11 @@ struct Lane {
   /// How often the message of the step is sent, if it is for this step to count.
   std::uint32_t sends() const { return operation->routine->lifetimes.sends[at]; }
 
+  /// By which the numbers that the step encodes have been divided.
+  float divisor() const {
+    return operation->routine->lifetimes.of_finished[at] ? operation->divisor : 1;
+  }
+
   TensorStatistics& spend(std::size_t tensor) {
     return spent.emplace_back(Spent{tensor, {}}).statistics;
   }

@@ -57,6 +57,7 @@ struct Operation {
   Cut cut;
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
+  float divisor = 1;  // of sums
   bool measure_error = false;
   Deadline deadline;
   std::size_t next_piece = 0;

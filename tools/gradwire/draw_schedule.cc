@@ -144,7 +144,7 @@ class Svg {
     double at = 10;
     for (const Op op : {Op::encode, Op::decode, Op::decode_add, Op::add, Op::send}) {
       const char* name = op == Op::send  ? "send, receive"
-                         : op == Op::add ? "load, add, store"
+                         : op == Op::add ? "load, add, finish, store"
                                          : name_of(op);
       text_ += fmt::format(
           "<rect x=\"{}\" y=\"32\" width=\"12\" height=\"12\" fill=\"{}\"/>"

@@ -146,17 +146,16 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         ranks = group.size()
         compression = self.compression
-        scale = _scale(op, ranks)
+        sums = op in (distributed.ReduceOp.AVG, distributed.ReduceOp.SUM)
         lossless = is_exact() or not self.fits(input_tensor, ranks)
-        if lossless or scale is None or not _is_supported(input_tensor):
+        if lossless or not sums or not _is_supported(input_tensor):
             return distributed.reduce_scatter_single(
                 output_tensor, input_tensor, op=op, group=group, async_op=async_op
             )
-        if scale != 1:
-            input_tensor.mul_(scale)
         costs = channels.of(group).reduce_scatter(
             input_tensor,
             [(f"{compression.number}/{e.name}", e.shard_elements, e.codec) for e in self.layers],
+            average=op == distributed.ReduceOp.AVG,
             seed=compression.settings.seed,
             step=compression.steps,
             measure=self.calls % _CALLS_PER_MEASUREMENT == 0,
@@ -190,10 +189,3 @@ class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
 
 def _is_supported(tensor: torch.Tensor) -> bool:
     return tensor.is_cpu and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
-
-
-def _scale(op, ranks: int) -> float | None:
-    """What to multiply by before adding up; None for what is no sum."""
-    if op == distributed.ReduceOp.AVG:
-        return 1 / ranks
-    return 1.0 if op == distributed.ReduceOp.SUM else None
