@@ -11,7 +11,7 @@
 namespace gradwire::engine {
 namespace {
 
-constexpr int kSpinRounds = 2000;
+constexpr auto kSpin = std::chrono::microseconds(200);
 constexpr auto kBusyCore = std::chrono::microseconds(20);  // others computed while we yielded
 constexpr std::size_t kWorthHandingOver = 16384;  // elements: less is done before a worker wakes
 constexpr unsigned kRoundsPerLook = 256;  // at the clock, when there is always something to do
@@ -90,7 +90,7 @@ void Engine::run() {
     }
     if (++rounds % kRoundsPerLook == 0) check_deadlines();
     if (did) {
-      idle_rounds_ = 0;
+      spin_until_.reset();
     } else {
       idle();
     }
@@ -278,11 +278,14 @@ void Engine::release(SlotMessage& slot) noexcept {
 
 void Engine::idle() {
   check_deadlines();
-  if (may_spin() && ++idle_rounds_ < kSpinRounds) {
-    const auto before = Clock::now();
-    sched_yield();  // a caller that was just woken may need this core
-    if (Clock::now() - before > kBusyCore) idle_rounds_ = kSpinRounds;
-    return;
+  if (may_spin()) {
+    const auto now = Clock::now();
+    if (!spin_until_) spin_until_ = now + kSpin;
+    if (now < *spin_until_) {
+      sched_yield();  // a caller that was just woken may need this core
+      if (Clock::now() - now > kBusyCore) spin_until_ = now;
+      return;
+    }
   }
   if (transport_ && !transport_->arm()) return;
   if (news_.load(std::memory_order_acquire)) return;

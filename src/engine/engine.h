@@ -95,7 +95,7 @@ class Engine final : private Inbox {
   std::optional<Inquiry> inquiry_;
   Tag next_tag_ = 0;
   std::optional<Error> broken_;
-  int idle_rounds_ = 0;
+  std::optional<Deadline> spin_until_;  // while there is nothing to do
   bool stopping_ = false;
   Workers workers_;
 
