@@ -11,7 +11,7 @@
 namespace gradwire::engine {
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(200);
+constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kBusyCore = std::chrono::microseconds(20);  // others computed while we yielded
 constexpr std::size_t kWorthHandingOver = 16384;  // elements: less is done before a worker wakes
 constexpr unsigned kRoundsPerLook = 256;  // at the clock, when there is always something to do
