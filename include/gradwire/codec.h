@@ -45,6 +45,8 @@ struct EncodeOptions {
   /// Where the numbers stand in their tensor, so that slices of it draw the numbers the whole would
   /// draw. A multiple of `kSliceAlignment`.
   std::uint64_t first_element = 0;
+  /// What `fit` noted of the whole tensor, whose numbers have not changed since; or nothing.
+  std::span<const double> notes{};
 };
 
 /// Slices of a tensor start at multiples of this many elements.
@@ -73,6 +75,10 @@ class Codec {
   /// codec's rms and, with `nmse=`, its step) are taken here, once. Codecs that need none return
   /// themselves. Encoding with an unfitted codec takes the statistics from the slice it is given.
   Codec fit(ConstTensorView layer) const noexcept { return fit(std::span(&layer, 1)); }
+  /// Also fills `notes`, of which there are `note_count(layer.count)`: with them, encoding need not
+  /// look twice at every number. It writes the same bytes without them.
+  Codec fit(ConstTensorView layer, std::span<double> notes) const noexcept;
+  std::size_t note_count(std::size_t count) const noexcept;
   /// The same for a layer that lies in several places.
   Codec fit(std::span<const ConstTensorView> layer) const noexcept;
 

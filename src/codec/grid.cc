@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "codec/grid_format.h"
 #include "codec/registry.h"
 
 namespace gradwire {
@@ -63,8 +64,9 @@ std::size_t max_grid_bytes(const Codec::Params&, std::size_t count) noexcept {
   return max_bytes(count);
 }
 
-Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> layer) noexcept {
-  return pack(fitted(unpack<Settings>(params), layer));
+Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> layer,
+                  std::span<double> notes) noexcept {
+  return pack(fitted(unpack<Settings>(params), layer, notes));
 }
 
 std::size_t encode_grid(const Codec::Params& params, ConstTensorView x,
@@ -86,6 +88,7 @@ const CodecKind kGrid = {.id = 6,
                          .valid = valid,
                          .traits = traits,
                          .fit = fit,
+                         .note_count = block_count,
                          .max_bytes = max_grid_bytes,
                          .encode = encode_grid,
                          .decode = decode_grid};

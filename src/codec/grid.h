@@ -28,8 +28,9 @@ inline constexpr float kMinNmse = 1e-7f;
 inline constexpr float kMaxNmse = 1.0f;
 
 /// The settings with the layer's rms and, where an error was asked for, with the step that makes
-/// it.
-Settings fitted(Settings settings, std::span<const ConstTensorView> layer) noexcept;
+/// it. `notes` are the energies of its blocks, or none.
+Settings fitted(Settings settings, std::span<const ConstTensorView> layer,
+                std::span<double> notes = {}) noexcept;
 
 std::size_t max_bytes(std::size_t count) noexcept;
 

@@ -274,7 +274,12 @@ std::size_t encode(const Settings& wanted, ConstTensorView x, const EncodeOption
   for_each_chunk(x, [&](std::size_t first, ConstTensorView chunk) {
     Blocks blocks;
     const bool local = settings.locality > 0;
-    kernels::block_energies(chunk, blocks.energies);
+    if (options.notes.empty()) {
+      kernels::block_energies(chunk, blocks.energies);
+    } else {
+      const std::size_t noted = (options.first_element + first) / kBlock;
+      std::copy_n(&options.notes[noted], block_count(chunk.count), blocks.energies);
+    }
     choose_steps(steps, settings, chunk.count, blocks);
     const Quantization how{blocks.steps, settings.rounding, folded_key,
                            options.first_element + first};

@@ -61,10 +61,11 @@ struct Energy {
   double mean_square() const noexcept { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 
-Energy measure(Layer layer) noexcept {
+Energy measure(Layer layer, std::span<double> notes) noexcept {
   Energy total;
-  for_each_chunk(layer, [&](std::size_t, ConstTensorView chunk) {
-    double energies[kChunkBlocks];
+  for_each_chunk(layer, [&](std::size_t first, ConstTensorView chunk) {
+    double unnoted[kChunkBlocks];
+    double* const energies = notes.empty() ? unnoted : &notes[first / kBlock];
     kernels::block_energies(chunk, energies);
     double sum = 0;
     for (std::size_t b = 0; b < block_count(chunk.count); ++b) {
@@ -118,9 +119,9 @@ float step_for_nmse(Settings settings, Layer layer, double energy) noexcept {
 
 }  // namespace
 
-Settings fitted(Settings settings, Layer layer) noexcept {
-  if (settings.rms > 0 && settings.target == Target::step) return settings;
-  const Energy energy = measure(layer);
+Settings fitted(Settings settings, Layer layer, std::span<double> notes) noexcept {
+  if (settings.rms > 0 && settings.target == Target::step && notes.empty()) return settings;
+  const Energy energy = measure(layer, notes);
   if (settings.rms == 0) {
     const double rms = std::sqrt(energy.mean_square());
     settings.rms = static_cast<float>(std::clamp(rms, 1e-45, 3e38));

@@ -47,7 +47,15 @@ std::string Codec::spec() const { return kind_->format(params_); }
 std::string_view Codec::name() const noexcept { return kind_->name; }
 Traits Codec::traits() const noexcept { return kind_->traits(params_); }
 Codec Codec::fit(std::span<const ConstTensorView> layer) const noexcept {
-  return {kind_, kind_->fit(params_, layer)};
+  return {kind_, kind_->fit(params_, layer, {})};
+}
+
+Codec Codec::fit(ConstTensorView layer, std::span<double> notes) const noexcept {
+  return {kind_, kind_->fit(params_, std::span(&layer, 1), notes)};
+}
+
+std::size_t Codec::note_count(std::size_t count) const noexcept {
+  return kind_->note_count == nullptr ? 0 : kind_->note_count(count);
 }
 
 std::size_t Codec::max_encoded_bytes(std::size_t count) const noexcept {

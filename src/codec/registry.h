@@ -29,8 +29,10 @@ struct CodecKind {
   /// Whether settings that came in a header could have been made by `parse` or `fit`.
   bool (*valid)(const Codec::Params& params) noexcept;
   Traits (*traits)(const Codec::Params& params) noexcept;
-  Codec::Params (*fit)(const Codec::Params& params,
-                       std::span<const ConstTensorView> layer) noexcept;
+  /// `notes` are `note_count` of a layer that lies in one place, or none.
+  Codec::Params (*fit)(const Codec::Params& params, std::span<const ConstTensorView> layer,
+                       std::span<double> notes) noexcept;
+  std::size_t (*note_count)(std::size_t count) noexcept = nullptr;  ///< null: never any
 
   std::size_t (*max_bytes)(const Codec::Params& params, std::size_t count) noexcept;
   std::size_t (*encode)(const Codec::Params& params, ConstTensorView x,
@@ -70,8 +72,8 @@ bool rest_is_zero(const Codec::Params& params) noexcept {
 }
 
 /// For codecs that need nothing of the layer.
-inline Codec::Params fit_nothing(const Codec::Params& params,
-                                 std::span<const ConstTensorView>) noexcept {
+inline Codec::Params fit_nothing(const Codec::Params& params, std::span<const ConstTensorView>,
+                                 std::span<double>) noexcept {
   return params;
 }
 

@@ -46,6 +46,26 @@ TEST_P(Slices, decode_to_what_the_whole_decodes_to) {
   }
 }
 
+TEST(Notes, of_a_layer_change_no_byte) {
+  std::vector<float> x = gaussian(150'000, 14);
+  std::fill(x.begin() + 1000, x.begin() + 9000, 0.0f);
+  x[20'000] = INFINITY;
+  for (const char* spec : {"grid:step=0.5", "grid:step=0.5,rms=2", "grid:nmse=0.01,locality=0",
+                           "uniform:bits=4,bucket=128"}) {
+    const Tensor whole(x, Dtype::f32);
+    std::vector<double> notes(Codec::parse(spec).note_count(x.size()));
+    const Codec codec = Codec::parse(spec).fit(whole.view(), notes);
+    EXPECT_EQ(codec, Codec::parse(spec).fit(whole.view()));
+    for (const std::size_t first : {0, 128, 70'016}) {
+      const Tensor slice(std::span<const float>(x).subspan(first), Dtype::f32);
+      const EncodeOptions without{.random = {.seed = 3}, .first_element = first};
+      EncodeOptions with = without;
+      with.notes = notes;
+      EXPECT_EQ(encode(codec, slice, with), encode(codec, slice, without)) << spec << ", " << first;
+    }
+  }
+}
+
 TEST_P(Slices, packed_codes_join_to_the_codes_of_the_whole) {
   constexpr std::ptrdiff_t kCount = 10'240;
   const std::vector<float> x = gaussian(kCount, 15);

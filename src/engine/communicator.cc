@@ -148,10 +148,16 @@ class Ranked final : public Communicator {
       const std::size_t index = counts.size();
       counts.push_back(tensor.view.count);
       check_feedback(tensor, operation.collective);
-      operation.items.push_back(
-          {tensor.view, tensor.codec, reads ? tensor.codec.fit(tensor.view) : tensor.codec,
-           name_hash(tensor.name), index,
-           tensor.feedback ? &residuals_.at(tensor.name, tensor.view.count) : nullptr});
+      Item& item = operation.items.emplace_back(Item{
+          .view = tensor.view,
+          .codec = tensor.codec,
+          .fitted = tensor.codec,
+          .name = name_hash(tensor.name),
+          .tensor = index,
+          .residual = tensor.feedback ? &residuals_.at(tensor.name, tensor.view.count) : nullptr});
+      if (!reads) continue;
+      if (!tensor.feedback) item.notes.resize(tensor.codec.note_count(tensor.view.count));
+      item.fitted = tensor.codec.fit(tensor.view, item.notes);
     }
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
@@ -172,8 +178,11 @@ class Ranked final : public Communicator {
         check_feedback(part, collective);
         counts.push_back(part.view.count);
         // Parts of one tensor draw random numbers of their own.
-        operation->items.push_back(
-            {part.view, part.codec, fitted[i], name_hash(part.name) + rank, i, nullptr});
+        operation->items.push_back({.view = part.view,
+                                    .codec = part.codec,
+                                    .fitted = fitted[i],
+                                    .name = name_hash(part.name) + rank,
+                                    .tensor = i});
       }
     }
     operation->work->statistics.tensors.resize(parts.tensors());

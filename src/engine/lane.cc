@@ -158,7 +158,11 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
     const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
     const bool keeps = part.item.residual != nullptr;
     const TensorView numbers = keeps ? with_residuals(lane, part, sum) : sum ? part.sum : part.data;
-    lane.segments.push_back({sum ? part.item.codec : part.item.fitted, numbers, {key, part.first}});
+    if (sum) {
+      lane.segments.push_back({part.item.codec, numbers, {key, part.first}});
+    } else {
+      lane.segments.push_back({part.item.fitted, numbers, {key, part.first, part.item.notes}});
+    }
   });
   const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
   if (encoded.status != Status::ok) return encoded.status;

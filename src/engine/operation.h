@@ -35,8 +35,9 @@ struct WorkState {
 /// A tensor with what does not change from piece to piece.
 struct Item {
   TensorView view;
-  Codec codec;   // as given: for sums
-  Codec fitted;  // to this rank's numbers
+  Codec codec;                  // as given: for sums
+  Codec fitted;                 // to this rank's numbers
+  std::vector<double> notes{};  // of the fitting; with feedback other numbers are encoded
   std::uint64_t name = 0;
   std::size_t tensor = 0;        // of the call; parts of a tensor share it
   Residual* residual = nullptr;  // none: no feedback
