@@ -10,35 +10,23 @@ hosts, otherwise in processes of this one.
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
+
+from jobs import MARK, processes_marked, read_until
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "gradwire"
 DEADLINE_SECONDS = 300
-MARK = "BENCH_TRAIN_TEST_MARK"  # in the environment of a training, by which its ranks are found
 PLACE = "--hosts 2 --link 1gbit" if os.geteuid() == 0 else "--ranks 2"
 ROW_FIELDS = """
     method step_seconds step_seconds_min step_seconds_max compute_seconds exposed_seconds
     cpu_seconds wire_bytes_per_step wire_bytes_from of_fp32 final_loss seeds runs times_gloo
 """.split()
-
-
-def processes_marked(mark: str) -> set[int]:
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.add(int(folder.name))
-        except OSError:  # it has ended meanwhile
-            pass
-    return found
 
 
 class BenchTrain(unittest.TestCase):
@@ -133,7 +121,7 @@ class BenchTrain(unittest.TestCase):
         )
         try:
             os.close(slave)
-            self.assertIn(b" loss ", self.read_until(terminal, b" loss "))
+            self.assertIn(b" loss ", read_until(terminal, b" loss ", DEADLINE_SECONDS))
             process.send_signal(signal.SIGINT)
             self.assertEqual(b"", process.communicate(timeout=DEADLINE_SECONDS)[0])
             self.assertEqual(-signal.SIGINT, process.returncode)
@@ -142,14 +130,6 @@ class BenchTrain(unittest.TestCase):
             process.wait()
             os.close(terminal)
         self.assert_nothing_left()
-
-    def read_until(self, terminal: int, wanted: bytes) -> bytes:
-        seen = b""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while wanted not in seen and time.monotonic() < deadline:
-            if select.select([terminal], [], [], 1)[0]:
-                seen += os.read(terminal, 4096)
-        return seen
 
 
 if __name__ == "__main__":

@@ -9,16 +9,16 @@ Run directly, by ctest or by pytest; needs no packages.
 import json
 import os
 import pty
-import select
 import shutil
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
+
+from jobs import read_until
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "gradwire"
@@ -377,21 +377,13 @@ class Run(CommandLine):
 class Interruption(CommandLine):
     """On a terminal there is a bar, and Ctrl-C leaves neither it nor the process behind."""
 
-    def read_until(self, terminal: int, wanted: bytes) -> bytes:
-        seen = b""
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while wanted not in seen and time.monotonic() < deadline:
-            if select.select([terminal], [], [], 1)[0]:
-                seen += os.read(terminal, 4096)
-        return seen
-
     def test_interrupt_wipes_the_bar_and_ends_by_the_signal(self):
         terminal, slave = pty.openpty()
         command = [str(PROGRAM), "bench", "codec", "--repeat", "100000"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=slave)
         try:
             os.close(slave)
-            self.assertIn(b"] ", self.read_until(terminal, b"] "))
+            self.assertIn(b"] ", read_until(terminal, b"] ", DEADLINE_SECONDS))
             process.send_signal(signal.SIGINT)
             self.assertEqual(b"", process.communicate(timeout=DEADLINE_SECONDS)[0])
             self.assertEqual(-signal.SIGINT, process.returncode)

@@ -18,10 +18,11 @@ import unittest
 import uuid
 from pathlib import Path
 
+from jobs import MARK, processes_marked, wait_for_end, wait_until
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "gradwire"
 DEADLINE_SECONDS = 60
-MARK = "HOSTS_TEST_MARK"  # in the environment of a job, by which its processes are found
 
 PLACE = (
     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT GLOO_SOCKET_IFNAME".split()
@@ -65,18 +66,6 @@ def python(source: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(source)]
 
 
-def processes_marked(mark: str) -> set[int]:
-    """All that descends from a job, whatever its group, session or namespace."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.add(int(folder.name))
-        except OSError:  # it has ended meanwhile
-            pass
-    return found
-
-
 def network_of(process: int | str) -> str | None:
     try:
         return os.readlink(f"/proc/{process}/ns/net")
@@ -94,14 +83,6 @@ def links() -> list[str]:
     queues = subprocess.run(["tc", "qdisc"], capture_output=True, text=True, check=True)
     names = [line.split(":")[1] for line in listed.stdout.splitlines()]
     return names + queues.stdout.splitlines()
-
-
-def wait_until(condition, what: str):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {DEADLINE_SECONDS} s: {what}")
-        time.sleep(0.01)
 
 
 @unittest.skipUnless(os.geteuid() == 0, "only root can make network namespaces")
@@ -128,7 +109,7 @@ class Hosts(unittest.TestCase):
 
     def assert_machine_is_as_before(self):
         """Whatever a test did: no process, no interface, no queue is left."""
-        wait_until(lambda: not processes_marked(self.mark), "the end of the job's processes")
+        wait_for_end(self.mark, DEADLINE_SECONDS)
         self.assertEqual(self.links_before, links())
 
     def start(self, options: str, command: list[str], **more) -> subprocess.Popen:
@@ -408,8 +389,8 @@ class Interruption(Hosts):
         return found
 
     def assert_nothing_left(self, networks: set[str]):
-        wait_until(lambda: not processes_marked(self.mark), "the end of the job's processes")
-        wait_until(lambda: not anyone_in(networks), "the end of the hosts")
+        wait_for_end(self.mark, DEADLINE_SECONDS)
+        wait_until(lambda: not anyone_in(networks), "the end of the hosts", DEADLINE_SECONDS)
         self.assertEqual(self.links_before, links())
 
     def test_interrupt_ends_all_and_the_program_by_the_signal(self):

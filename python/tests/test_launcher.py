@@ -5,16 +5,15 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import uuid
 from pathlib import Path
 
 import gradwire
 import pytest
 from gradwire.torch import run
+from jobs import MARK, processes_marked, wait_for_end, wait_until
 
 DEADLINE_SECONDS = 600  # importing torch alone takes half a minute on a busy machine
-MARK = "LAUNCHER_TEST_MARK"  # in the environment of a job, by which its processes are found
 
 # An ordinary script that knows nothing of gradwire.
 TRAIN = """
@@ -210,25 +209,6 @@ def test_an_unchanged_script_is_compressed_and_its_exit_code_is_told(tmp_path, c
         assert f"exitcode  : {code}" in done.stderr
 
 
-def processes_marked(mark: str) -> set[int]:
-    """All that descends from a job, whatever its group or session."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.add(int(folder.name))
-        except OSError:  # it has ended meanwhile
-            pass
-    return found
-
-
-def wait_until(condition, what: str):
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s: {what}"
-        time.sleep(0.05)
-
-
 def test_an_interrupt_ends_all_workers(tmp_path):
     mark = uuid.uuid4().hex
     script = written(tmp_path, TRAIN_WITHOUT_END)
@@ -242,12 +222,14 @@ def test_an_interrupt_ends_all_workers(tmp_path):
     ) as job:
         try:
             wait_until(
-                lambda: job.poll() or len(list(tmp_path.glob("[01]"))) == 2, "a step of each"
+                lambda: job.poll() or len(list(tmp_path.glob("[01]"))) == 2,
+                "a step of each",
+                DEADLINE_SECONDS,
             )
             assert len(processes_marked(mark)) == 3
             os.killpg(job.pid, signal.SIGINT)  # as the terminal does
             assert job.wait(DEADLINE_SECONDS) != 0
-            wait_until(lambda: not processes_marked(mark), "the end of the job's processes")
+            wait_for_end(mark, DEADLINE_SECONDS)
         finally:
             for process in processes_marked(mark):
                 os.kill(process, signal.SIGKILL)
