@@ -19,15 +19,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-try:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    from matplotlib.axes import Axes
-    from matplotlib.ticker import FuncFormatter
-except ImportError as missing:
-    sys.exit(f"plot_rate: {missing}; run: pip install matplotlib")
+import pictures
+from pictures import FAINT, INK, Axes, PlotError, plt
 
 BASELINE = "uniform:bits=4,bucket=128,rounding=stochastic"
 DEFAULT = "grid:step=0.5"
@@ -43,8 +36,6 @@ RATE_KEYS = {"bits", "step", "nmse"}  # settings that trade bits for error along
 # Settings that are the same as leaving them out.
 DEFAULT_KEYS = {"rounding": "stochastic", "bucket": "128", "locality": "0.5"}
 
-INK = "#22272e"
-FAINT = "#8b949e"
 # Okabe and Ito's colours, which colour-blind people tell apart.
 COLOURS = {
     "grid": "#d55e00",
@@ -54,10 +45,6 @@ COLOURS = {
     "grid, dither": "#e69f00",
 }
 OTHER_COLOURS = ["#56b4e9", "#7f7f7f", "#9467bd", "#8c564b", "#bcbd22"]
-
-
-class PlotError(Exception):
-    """What went wrong and what to do about it, in one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -128,18 +115,8 @@ def measure(options: argparse.Namespace) -> list[dict]:
 
 
 def read_documents(files: list[Path]) -> list[dict]:
-    documents = []
-    for file in files:
-        try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise PlotError(f"cannot read {file}: {error.strerror}") from None
-        except ValueError:
-            document = None
-        if not isinstance(document, dict) or not isinstance(document.get("rows"), list):
-            raise PlotError(f"{file} is not the output of gradwire bench distortion --json")
-        documents.append(document)
-    return documents
+    command = "gradwire bench distortion --json"
+    return [pictures.read_report(file, command, "rows") for file in files]
 
 
 # --- Picture --------------------------------------------------------------------------------------
@@ -184,11 +161,11 @@ def draw_family(axes: Axes, name: str, points: list[Point], colour: str) -> None
 def draw_shannon(axes: Axes, high_bits: float) -> None:
     bits = [high_bits * i / 100 for i in range(101)]
     bound = [2 ** (-2 * b) for b in bits]
-    axes.fill_between(bits, bound, 1e-12, color=FAINT, alpha=0.16, linewidth=0, zorder=1)
+    axes.fill_between(bits, bound, 1e-12, color=FAINT, alpha=0.12, linewidth=0, zorder=1)
     axes.plot(bits, bound, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=2)
     axes.text(
         0.03, 0.05, "Shannon's bound:\nno code can be here",
-        transform=axes.transAxes, fontsize=10, color="#57606a", style="italic",
+        transform=axes.transAxes, fontsize=10, color=FAINT, style="italic",
     )  # fmt: skip
 
 
@@ -245,17 +222,10 @@ def limits_of(panels: dict[str, Families]) -> tuple[float, float, float]:
 
 
 def style(axes: Axes, title: str, subtitle: str) -> None:
-    axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=24)
-    axes.text(0, 1.025, subtitle, transform=axes.transAxes, fontsize=9.5, color="#57606a")
+    pictures.style(axes, title, subtitle)
     axes.set_yscale("log")
-    axes.grid(True, which="major", color="#d8dee4", linewidth=0.7, zorder=0)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors="#57606a", length=0)
     axes.tick_params(which="minor", left=False)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.9f}".rstrip("0").rstrip(".")))
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color("#d8dee4")
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:.9f}".rstrip("0").rstrip("."))
 
 
 def colour_of(name: str, used: dict[str, str]) -> str:
@@ -314,11 +284,7 @@ def save(figure: plt.Figure, used_axes: list[Axes], columns: int, output: Path) 
         loc="lower center", ncols=min(len(lines), 3 * columns), frameon=False, fontsize=10,
     )  # fmt: skip
     figure.tight_layout(rect=(0, 0.05 if columns > 1 else 0.1, 1, 0.985), h_pad=2.2, w_pad=2.5)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(output, dpi=150, facecolor="white")
-    except OSError as error:
-        raise PlotError(f"cannot write {output}: {error.strerror}") from None
+    pictures.save(figure, output)
 
 
 # --- Command line ---------------------------------------------------------------------------------

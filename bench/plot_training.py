@@ -9,31 +9,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-try:
-    import matplotlib
+from pictures import INK, Axes, PlotError, plt, read_report, save, style
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    from matplotlib.axes import Axes
-except ImportError as missing:
-    sys.exit(f"plot_training: {missing}; run: pip install matplotlib")
-
-INK = "#22272e"
-FAINT = "#57606a"
 # Okabe and Ito's colours, which colour-blind people tell apart; gradwire's first codec is orange.
 GLOO_COLOUR = "#0072b2"
 COLOURS = ["#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"]
 SMOOTH_OVER = 20  # of a line's steps, one twentieth is averaged
-
-
-class PlotError(Exception):
-    """What went wrong and what to do about it, in one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +45,7 @@ def smooth(losses: list[float]) -> list[float]:
     return [statistics.fmean(losses[max(0, i + 1 - window) : i + 1]) for i in range(len(losses))]
 
 
-def read(file: Path) -> dict:
-    try:
-        report = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PlotError(f"cannot read {file}: {error.strerror}") from None
-    except ValueError:
-        report = None
-    if not isinstance(report, dict) or "model" not in report or not report.get("rows"):
-        raise PlotError(f"{file} is not the output of gradwire bench train")
-    return report
-
-
-def title_of(report: dict) -> str:
+def subtitle_of(report: dict) -> str:
     where = f"{report['hosts']} hosts, links of {report['link']}"
     if report["hosts"] == 0:
         where = f"{report['ranks']} processes of one host, no network"
@@ -101,25 +75,13 @@ def draw_lines(axes: Axes, report: dict) -> None:
 def draw(report: dict, output: Path) -> None:
     figure, axes = plt.subplots(figsize=(9, 5.4))
     draw_lines(axes, report)
-    axes.set_title("Loss against time", loc="left", fontsize=15, fontweight="bold", color=INK,
-                   pad=26)  # fmt: skip
-    axes.text(0, 1.025, title_of(report), transform=axes.transAxes, fontsize=10, color=FAINT)
+    style(axes, "Loss against time", subtitle_of(report))
     axes.set_xlabel("seconds of training", color=INK)
     axes.set_ylabel("loss", color=INK)
     axes.set_xlim(left=0)
-    axes.grid(True, color="#d8dee4", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=FAINT, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in ("left", "bottom"))
-        spine.set_color("#d8dee4")
     axes.legend(frameon=False, fontsize=10)
     figure.tight_layout()
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(output, dpi=150, facecolor="white")
-    except OSError as error:
-        raise PlotError(f"cannot write {output}: {error.strerror}") from None
+    save(figure, output)
 
 
 def parse_options() -> argparse.Namespace:
@@ -140,7 +102,8 @@ def parse_options() -> argparse.Namespace:
 def main() -> int:
     options = parse_options()
     try:
-        draw(read(options.file), options.output)
+        report = read_report(options.file, "gradwire bench train", "model", "rows")
+        draw(report, options.output)
     except PlotError as error:
         print(f"plot_training: {error}", file=sys.stderr)
         return 1
