@@ -24,8 +24,6 @@ from . import version_check
 version_check.check()  # before anything that needs torch or the native module
 
 import atexit
-import fnmatch
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +37,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 
-from . import channels, ddp, fsdp, settings
+from . import channels, compressions, ddp, fsdp, settings
 from . import stats as _stats
 from ._native import enter_exact, leave_exact
 from .settings import DEFAULT_CODEC
@@ -87,7 +85,8 @@ def compress(
     chosen = settings.Settings(codec, tuple(exact), dict(codecs or {}), feedback, seed)
     for spec in (codec, *chosen.codecs.values(), *([weights] if weights else [])):
         gradwire.codec(spec)  # raises, before ranks wait for one another
-    _check_patterns(model, chosen)
+    wrapped = model.module if isinstance(model, DistributedDataParallel) else model
+    chosen.check_patterns([name for name, _ in wrapped.named_parameters()])
     if isinstance(model, FSDPModule):
         fsdp.compress(model, chosen, weights)
         return model
@@ -100,17 +99,6 @@ def compress(
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
     ddp.compress(model, chosen)
     return model
-
-
-def _check_patterns(model: torch.nn.Module, chosen: settings.Settings) -> None:
-    wrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    names = [name for name, _ in wrapped.named_parameters()]
-    for pattern in (*chosen.exact, *chosen.codecs):
-        if not fnmatch.filter(names, pattern):
-            raise ValueError(
-                f"no parameter matches {pattern!r}; there are, for instance, "
-                + ", ".join(names[:5])
-            )
 
 
 def all_reduce(
@@ -158,14 +146,13 @@ def state_dict() -> dict[str, Any]:
     """
     residuals = {
         number: torch.frombuffer(bytearray(saved), dtype=torch.uint8)
-        for number, saved in channels.save().items()
+        for number, saved in channels.save_residuals().items()
     }
     return {
         "version": 1,
         "residuals": residuals,
         "calls": channels.save_calls(),
-        "steps": ddp.save_steps(),
-        "exchanges": fsdp.save_steps(),
+        "steps": compressions.save_steps(),
     }
 
 
@@ -174,21 +161,27 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
     if state.get("version") != 1:
         raise ValueError(f"this state has version {state.get('version')}; only 1 is known")
     residuals = {number: bytes(saved.numpy()) for number, saved in state["residuals"].items()}
-    channels.load(residuals, state["calls"])
-    ddp.load_steps(state["steps"])
-    fsdp.load_steps(state["exchanges"])
+    channels.load_residuals(residuals)
+    channels.load_calls(state["calls"])
+    compressions.load_steps(state["steps"])
 
 
 def stats(model: torch.nn.Module) -> Stats:
     """What compression saved so far, by layer; ``print`` it."""
-    return _stats.of(fsdp.compression_of(model) or ddp.compression_of(model))
+    compression = compressions.of(model)
+    if compression is None:
+        raise ValueError(
+            "this model is not compressed; call gradwire.torch.compress(model), or run the script "
+            "with `gradwire run` and a forward pass first"
+        )
+    return _stats.of(compression)
 
 
 @atexit.register
 def _say_what_was_sent() -> None:
-    if not settings.wants_summary() or os.environ.get("RANK", "0") != "0":
+    if not settings.wants_summary():
         return
-    for found in ddp.all_stats():
+    for found in compressions.all_stats():
         if found.sent_bytes:
             print(
                 f"gradwire: {found.steps} steps; rank 0 sent {_stats.human(found.sent_bytes)} of "

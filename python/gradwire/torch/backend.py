@@ -23,8 +23,7 @@ def create(options, given) -> Backend:
         options.group_size,
         timeout=options.timeout,
     )
-    backend = Backend(options.group_rank, options.group_size, _placed(cpu, options), _nccl(options))
-    return backend
+    return Backend(options.group_rank, options.group_size, _placed(cpu, options), _nccl(options))
 
 
 def _nccl(options):

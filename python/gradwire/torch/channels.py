@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import datetime
-import itertools
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import distributed
@@ -13,11 +11,11 @@ from torch.distributed import distributed_c10d
 
 from . import settings
 from ._native import Backend, Channel
+from .numbered import Numbered
 
-_channels: WeakKeyDictionary[distributed.ProcessGroup, Channel] = WeakKeyDictionary()
-_numbers: WeakKeyDictionary[Channel, int] = WeakKeyDictionary()
-_next_number = itertools.count()
-_saved: dict[int, bytes] = {}
+_channels: Numbered[distributed.ProcessGroup, Channel, bytes] = Numbered(
+    Channel.save_residuals, Channel.load_residuals
+)
 _calls = 0
 """Of `all_reduce`, the same on all ranks: random numbers depend on it."""
 
@@ -27,17 +25,7 @@ def of(group: distributed.ProcessGroup | None) -> Channel:
     if not distributed.is_initialized():
         raise RuntimeError("call torch.distributed.init_process_group first")
     group = group or distributed.group.WORLD
-    channel = _channels.get(group)
-    if channel is None:
-        channel = _channels[group] = _connect(group)
-        _numbers[channel] = next(_next_number)
-        _load_saved(channel)
-    return channel
-
-
-def _load_saved(channel: Channel) -> None:
-    if residuals := _saved.pop(_numbers[channel], None):
-        channel.load_residuals(residuals)
+    return _channels.get(group) or _channels.add(group, lambda _: _connect(group))
 
 
 def all_reduce(
@@ -84,27 +72,21 @@ def _timeout_of(backend) -> datetime.timedelta:
     return getattr(options, "_timeout", distributed_c10d.default_pg_timeout)
 
 
-def save() -> dict[int, bytes]:
-    """What feedback keeps on this rank, by the channel's number in the order of their making."""
-    return {_numbers[channel]: channel.save_residuals() for channel in _channels.values()}
+save_residuals = _channels.save  # what feedback keeps on this rank
+load_residuals = _channels.load
 
 
 def save_calls() -> int:
     return _calls
 
 
-def load(saved: dict[int, bytes], calls: int) -> None:
-    """For the channels that there are, and for those that will be made."""
+def load_calls(calls: int) -> None:
     global _calls
     _calls = calls
-    _saved.clear()
-    _saved.update(saved)
-    for channel in _channels.values():
-        _load_saved(channel)
 
 
 @atexit.register
 def _close_all() -> None:
     """While the interpreter lives: its threads may need it."""
-    for channel in list(_channels.values()):
+    for channel in _channels:
         channel.close()

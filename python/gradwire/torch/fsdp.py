@@ -6,22 +6,15 @@ travel in C++.
 
 from __future__ import annotations
 
-import itertools
-from weakref import WeakKeyDictionary
-
 import torch
 from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_api
 
-from . import channels, settings
+from . import channels, compressions, settings
 from ._native import is_exact
 
 _CALLS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
-
-_compressions: WeakKeyDictionary[FSDPModule, Compression] = WeakKeyDictionary()
-_numbers = itertools.count()
-_saved_steps: dict[int, int] = {}
 
 
 def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) -> None:
@@ -31,10 +24,7 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             "feedback is not available with FSDP; compress without it, with an unbiased codec "
             "such as the default"
         )
-    compression = _compressions.get(model)
-    if compression is None:
-        compression = _compressions[model] = Compression(next(_numbers))
-        compression.steps = _saved_steps.pop(compression.number, 0)
+    compression = compressions.of(model) or compressions.add(model, Compression)
     compression.settings = chosen
     compression.layers = {}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -51,22 +41,6 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             module.set_custom_reduce_scatter(_CompressedReduceScatter(compression, layers))
             if weights is not None:
                 module.set_custom_all_gather(_CompressedAllGather(compression, layers))
-
-
-def compression_of(model: FSDPModule) -> Compression | None:
-    return _compressions.get(model)
-
-
-def save_steps() -> dict[int, int]:
-    """By the model's number, in the order in which they were compressed first."""
-    return {compression.number: compression.steps for compression in _compressions.values()}
-
-
-def load_steps(saved: dict[int, int]) -> None:
-    _saved_steps.clear()
-    _saved_steps.update(saved)
-    for compression in _compressions.values():
-        compression.steps = _saved_steps.pop(compression.number, compression.steps)
 
 
 class _Layer:

@@ -37,6 +37,15 @@ class Settings:
         chosen = (spec for pattern, spec in self.codecs.items() if fnmatchcase(name, pattern))
         return next(chosen, self.codec)
 
+    def check_patterns(self, names: list[str]) -> None:
+        """Raises when one matches none of a model's parameters, as one with a typing error does."""
+        for pattern in (*self.exact, *self.codecs):
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ValueError(
+                    f"no parameter matches {pattern!r}; there are, for instance, "
+                    + ", ".join(names[:5])
+                )
+
 
 def is_on() -> bool:
     """Whether unchanged scripts are compressed: ``GRADWIRE=1``."""
@@ -44,8 +53,8 @@ def is_on() -> bool:
 
 
 def wants_summary() -> bool:
-    """Whether rank 0 says at exit what was sent: ``GRADWIRE_SUMMARY=1``."""
-    return _flag("GRADWIRE_SUMMARY")
+    """Whether this rank says at exit what was sent: ``GRADWIRE_SUMMARY=1``, on rank 0."""
+    return _flag("GRADWIRE_SUMMARY") and os.environ.get("RANK", "0") == "0"
 
 
 def from_environment() -> Settings:
