@@ -76,19 +76,36 @@ WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::
   return c10d::Work::create_from_future(completion->future());
 }
 
-/// One layer of what FSDP exchanges: its name, the elements that each rank has of it, its codec.
-using Shard = std::tuple<std::string, std::uint64_t, std::string>;
+/// One layer of what FSDP exchanges, and the elements that each rank has of it.
+struct Shard {
+  std::string name;
+  std::size_t elements;
+  Codec codec;
+};
+
+/// What is exchanged together, again and again.
+struct Shards {
+  std::vector<Shard> layers;
+};
+
+Shards make_shards(const std::vector<std::tuple<std::string, std::size_t, std::string>>& given) {
+  Shards shards;
+  for (const auto& [name, elements, codec] : given) {
+    shards.layers.push_back({name, elements, Codec::parse(codec)});
+  }
+  return shards;
+}
 
 /// `tensor` has for every rank its shards, one behind the other.
 std::vector<Tensor> parts_of(const Channel& channel, const at::Tensor& tensor,
-                             const std::vector<Shard>& shards) {
+                             const Shards& shards) {
   const TensorView whole = view_of(tensor);
   std::vector<Tensor> parts;
   std::size_t first = 0;
   for (int rank = 0; rank < channel.size(); ++rank) {
-    for (const auto& [name, elements, codec] : shards) {
-      parts.push_back({name, whole.slice(first, elements), Codec::parse(codec)});
-      first += elements;
+    for (const Shard& shard : shards.layers) {
+      parts.push_back({shard.name, whole.slice(first, shard.elements), shard.codec});
+      first += shard.elements;
     }
   }
   TORCH_CHECK_VALUE(first == whole.count, "gradwire: shards of ", first,
@@ -109,16 +126,15 @@ Costs costs_of(Work work) {
 }
 
 /// This rank's part of `tensor` becomes its sum or average over all ranks.
-Costs reduce_scatter(const Channel& channel, const at::Tensor& tensor,
-                     const std::vector<Shard>& shards, bool average, std::uint64_t seed,
-                     std::uint64_t step, bool measure) {
+Costs reduce_scatter(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
+                     bool average, std::uint64_t seed, std::uint64_t step, bool measure) {
   return costs_of(channel.communicator()->reduce_scatter(
       parts_of(channel, tensor, shards),
       {.seed = seed, .step = step, .average = average, .measure_error = measure}));
 }
 
 /// This rank's part of `tensor` reaches all others, and becomes what they decode.
-Costs all_gather(const Channel& channel, const at::Tensor& tensor, const std::vector<Shard>& shards,
+Costs all_gather(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
                  std::uint64_t seed, std::uint64_t step) {
   return costs_of(channel.communicator()->all_gather(parts_of(channel, tensor, shards),
                                                      {.seed = seed, .step = step}));
@@ -178,6 +194,8 @@ PYBIND11_MODULE(_native, module) {
   configure_from_environment();
   module.attr("torch_version") = GRADWIRE_TORCH_VERSION;
 
+  py::class_<Shards>(module, "Shards").def(py::init(&make_shards), py::arg("name_elements_codec"));
+
   py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
       .def(py::init(&make_channel), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("secret") = "", py::arg("interface") = "")
@@ -215,6 +233,7 @@ PYBIND11_MODULE(_native, module) {
       .def_property("steps", &Compression::steps, &Compression::set_steps)
       .def("totals", &totals);
 
+  module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("is_exact", [] { return exact_scopes > 0; });
   module.def("enter_exact", [] { ++exact_scopes; });
   module.def("leave_exact", [] { --exact_scopes; });

@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard import _fsdp_api
 
 from . import channels, compressions, settings
-from ._native import is_exact
+from ._native import Shards, is_exact, is_supported
 
 _CALLS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
 
@@ -48,6 +48,7 @@ class _Layer:
 
     def __init__(self, name: str, sharded, codec: str, weight_codec: str) -> None:
         self.name = name
+        """With the model's number before it."""
         self.codec = codec
         self.weight_codec = weight_codec
         self.elements = sharded._orig_size.numel()
@@ -75,13 +76,14 @@ class Compression:
     def layer(self, name: str, sharded, weights: str | None) -> _Layer:
         codec = self.settings.codec_of(name, sharded.sharded_param)
         weight_codec = "none" if weights is None or codec == "none" else weights
-        return self.layers.setdefault(name, _Layer(name, sharded, codec, weight_codec))
+        layer = _Layer(f"{self.number}/{name}", sharded, codec, weight_codec)
+        return self.layers.setdefault(name, layer)
 
     def totals(self) -> list[tuple]:
         """As the one in C++ gives them."""
         return [
             (
-                f"{self.number}/{each.name}",
+                each.name,
                 each.codec,
                 each.elements,
                 each.bytes,
@@ -99,14 +101,17 @@ class _Exchange:
     def __init__(self, compression: Compression, layers: list[_Layer]) -> None:
         self.compression = compression
         self.layers = layers
+        self.shards = Shards(list(map(self.shard_of, layers)))
+        self.elements = sum(layer.shard_elements for layer in layers)
         self.calls = 0
 
     def allocate(self, size, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
-    def fits(self, tensor: torch.Tensor, ranks: int) -> bool:
-        """Whether the tensor holds these layers: not so when some had no gradient."""
-        return tensor.numel() == ranks * sum(layer.shard_elements for layer in self.layers)
+    def takes(self, tensor: torch.Tensor, ranks: int) -> bool:
+        """Whether it can be compressed, and holds these layers: not so if some had no gradient."""
+        fits = tensor.numel() == ranks * self.elements
+        return fits and tensor.is_cpu and is_supported(tensor)
 
     def count(self, tensor: torch.Tensor, ranks: int, costs: list[tuple]) -> None:
         self.calls += 1
@@ -117,18 +122,21 @@ class _Exchange:
 
 
 class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
+    @staticmethod
+    def shard_of(layer: _Layer) -> tuple[str, int, str]:
+        return layer.name, layer.shard_elements, layer.codec
+
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         ranks = group.size()
         compression = self.compression
         sums = op in (distributed.ReduceOp.AVG, distributed.ReduceOp.SUM)
-        lossless = is_exact() or not self.fits(input_tensor, ranks)
-        if lossless or not sums or not _is_supported(input_tensor):
+        if is_exact() or not sums or not self.takes(input_tensor, ranks):
             return distributed.reduce_scatter_single(
                 output_tensor, input_tensor, op=op, group=group, async_op=async_op
             )
         costs = channels.of(group).reduce_scatter(
             input_tensor,
-            [(f"{compression.number}/{e.name}", e.shard_elements, e.codec) for e in self.layers],
+            self.shards,
             average=op == distributed.ReduceOp.AVG,
             seed=compression.settings.seed,
             step=compression.steps,
@@ -140,26 +148,23 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
 
 
 class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
+    @staticmethod
+    def shard_of(layer: _Layer) -> tuple[str, int, str]:
+        return f"{layer.name}/weight", layer.shard_elements, layer.weight_codec
+
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
         ranks = group.size()
         compression = self.compression
-        if not (self.fits(output_tensor, ranks) and _is_supported(output_tensor)):
+        if not self.takes(output_tensor, ranks):
             return distributed.all_gather_single(
                 output_tensor, input_tensor, group=group, async_op=async_op
             )
         output_tensor.view(ranks, -1)[group.rank()].copy_(input_tensor)
         costs = channels.of(group).all_gather(
             output_tensor,
-            [
-                (f"{compression.number}/{e.name}/weight", e.shard_elements, e.weight_codec)
-                for e in self.layers
-            ],
+            self.shards,
             seed=compression.settings.seed,
             step=compression.steps,
         )
         self.count(output_tensor, ranks, costs)
         return None
-
-
-def _is_supported(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
