@@ -230,7 +230,8 @@ PYBIND11_MODULE(_native, module) {
              self.hook_of_user =
                  std::make_shared<c10d::PythonCommHook>(std::move(state), std::move(hook));
            })
-      .def_property("steps", &Compression::steps, &Compression::set_steps)
+      .def_property_readonly("steps", &Compression::steps)
+      .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
       .def("totals", &totals);
 
   module.def("is_supported", &is_supported, py::arg("tensor"));

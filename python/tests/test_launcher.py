@@ -37,11 +37,13 @@ TRAIN = """
 
 TRAIN_IN_A_FUNCTION = """
     import gc
+    import gradwire.torch
     import torch
     from torch import distributed, nn
+    from torch.distributed.fsdp import fully_shard
 
     def train():
-        model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64))
+        model = WRAPPED
         for step in range(2):
             model(torch.ones(1, 64)).sum().backward()
 
@@ -175,8 +177,16 @@ def test_options_become_the_workers_environment(monkeypatch, arguments, told):
 # With workers
 
 
-def test_the_summary_has_models_that_ended_before_the_script(tmp_path):
-    script = written(tmp_path, TRAIN_IN_A_FUNCTION)
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        "nn.parallel.DistributedDataParallel(nn.Linear(64, 64))",
+        "gradwire.torch.compress(fully_shard(nn.Linear(64, 64)))",
+    ],
+    ids=["ddp", "fsdp"],
+)
+def test_the_summary_has_models_that_ended_before_the_script(tmp_path, wrapped):
+    script = written(tmp_path, TRAIN_IN_A_FUNCTION.replace("WRAPPED", wrapped))
     done = subprocess.run(
         launcher("--standalone", "--nproc-per-node", "2", script),
         env=environment(),

@@ -50,6 +50,7 @@ def test_it_learns_with_few_bytes(weights):
         assert layer.elements == 96 * 64
         assert layer.ratio > (3 if weights else 6)
         assert 0 < layer.nmse < 0.1
+        assert stats.steps == 150
         assert stats.layers["3.bias"].ratio < 1.01
     assert len({stats.layers["3.weight"].sent_bytes for *_, stats in results}) > 1  # each its own
 
@@ -69,6 +70,7 @@ def resumed(rank: int, state=None):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+    assert gradwire.torch.stats(model).steps == 8
     return weights_of(model)
 
 
@@ -115,6 +117,33 @@ def partly_trained(rank: int):
 def test_layers_without_a_gradient():
     one, other = on_ranks(2, partly_trained)
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+class Turns(nn.Module):
+    """Two heads, each in every second pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.calls = small_model(), 0
+        self.heads = nn.ModuleList([fully_shard(nn.Linear(8, 8)) for _ in range(2)])
+
+    def forward(self, x):
+        self.calls += 1
+        return self.heads[self.calls % 2](self.body(x))
+
+
+def steps_of_turns(rank: int):
+    model = gradwire.torch.compress(fully_shard(Turns()))
+    train(model, rank, 3)
+    with gradwire.torch.exact():
+        train(model, rank, 1)
+    gradwire.torch.compress(model, "fp16")
+    train(model, rank, 2)
+    return gradwire.torch.stats(model).steps
+
+
+def test_steps_are_backward_passes_whatever_takes_part_in_them():
+    assert on_ranks(2, steps_of_turns) == [6, 6]
 
 
 def refused(rank: int):

@@ -152,7 +152,7 @@ def state_dict() -> dict[str, Any]:
         "version": 1,
         "residuals": residuals,
         "calls": channels.save_calls(),
-        "steps": compressions.save_steps(),
+        "counters": compressions.save_counters(),
     }
 
 
@@ -163,7 +163,7 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
     residuals = {number: bytes(saved.numpy()) for number, saved in state["residuals"].items()}
     channels.load_residuals(residuals)
     channels.load_calls(state["calls"])
-    compressions.load_steps(state["steps"])
+    compressions.load_counters(state["counters"])
 
 
 def stats(model: torch.nn.Module) -> Stats:
@@ -184,7 +184,7 @@ def _say_what_was_sent() -> None:
     for found in compressions.all_stats():
         if found.sent_bytes:
             print(
-                f"gradwire: {found.steps} steps; rank 0 sent {_stats.human(found.sent_bytes)} of "
-                f"gradients instead of {_stats.human(found.bytes)} ({found.ratio:.1f} times less)",
+                f"gradwire: {found.steps} steps; rank 0 sent {_stats.human(found.sent_bytes)} "
+                f"instead of {_stats.human(found.bytes)} ({found.ratio:.1f} times less)",
                 file=sys.stderr,
             )

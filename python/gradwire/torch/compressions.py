@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from typing import Any
 from weakref import finalize
 
 from torch.nn import Module
@@ -13,17 +14,17 @@ from ._native import Compression
 from .numbered import Numbered
 
 
-def _set_steps(compression: Compression, steps: int) -> None:
-    compression.steps = steps
+def _set_counters(compression: Compression, counters: Any) -> None:
+    compression.counters = counters
 
 
-_all: Numbered[Module, Compression, int] = Numbered(attrgetter("steps"), _set_steps)
+_all: Numbered[Module, Compression, Any] = Numbered(attrgetter("counters"), _set_counters)
 _stats_of_ended: list[stats.Stats] = []
 
 of = _all.get
 remove = _all.remove
-save_steps = _all.save
-load_steps = _all.load
+save_counters = _all.save
+load_counters = _all.load
 
 
 def add(model: Module, make: Callable[[int], Compression]) -> Compression:

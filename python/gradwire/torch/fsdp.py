@@ -14,7 +14,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_api
 from . import channels, compressions, settings
 from ._native import Shards, is_exact, is_supported
 
-_CALLS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
+_STEPS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
 
 
 def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) -> None:
@@ -27,6 +27,7 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
     compression = compressions.of(model) or compressions.add(model, Compression)
     compression.settings = chosen
     compression.layers = {}
+    compression.in_step = set()
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for module in model.modules():
         if not isinstance(module, FSDPModule):
@@ -69,9 +70,28 @@ class Compression:
     def __init__(self, number: int) -> None:
         self.number = number
         self.steps = 0
-        """Exchanges so far, of all modules together; random numbers depend on it."""
+        self.in_step: set[_CompressedReduceScatter] = set()
+        """Those that have been called in the last step so far."""
+        self.exchanges = 0
+        """Of all modules together; random numbers depend on it."""
         self.settings = settings.Settings()
         self.layers: dict[str, _Layer] = {}
+
+    @property
+    def counters(self) -> tuple[int, int]:
+        """For checkpoints."""
+        return self.steps, self.exchanges
+
+    @counters.setter
+    def counters(self, saved: tuple[int, int]) -> None:
+        self.steps, self.exchanges = saved
+
+    def count_step(self, exchange: _CompressedReduceScatter) -> None:
+        """Every module has one exchange in a step: when one comes again, the next has begun."""
+        if not self.in_step or exchange in self.in_step:
+            self.steps += 1
+            self.in_step.clear()
+        self.in_step.add(exchange)
 
     def layer(self, name: str, sharded, weights: str | None) -> _Layer:
         codec = self.settings.codec_of(name, sharded.sharded_param)
@@ -103,7 +123,6 @@ class _Exchange:
         self.layers = layers
         self.shards = Shards(list(map(self.shard_of, layers)))
         self.elements = sum(layer.shard_elements for layer in layers)
-        self.calls = 0
 
     def allocate(self, size, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
@@ -114,8 +133,7 @@ class _Exchange:
         return fits and tensor.is_cpu and is_supported(tensor)
 
     def count(self, tensor: torch.Tensor, ranks: int, costs: list[tuple]) -> None:
-        self.calls += 1
-        self.compression.steps += 1
+        self.compression.exchanges += 1
         for layer, cost in zip(self.layers, costs, strict=True):
             exact = layer.shard_elements * tensor.element_size() * (ranks - 1)
             layer.count(exact, *cost)
@@ -129,6 +147,7 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         ranks = group.size()
         compression = self.compression
+        compression.count_step(self)
         sums = op in (distributed.ReduceOp.AVG, distributed.ReduceOp.SUM)
         if is_exact() or not sums or not self.takes(input_tensor, ranks):
             return distributed.reduce_scatter_single(
@@ -139,8 +158,8 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
             self.shards,
             average=op == distributed.ReduceOp.AVG,
             seed=compression.settings.seed,
-            step=compression.steps,
-            measure=self.calls % _CALLS_PER_MEASUREMENT == 0,
+            step=compression.exchanges,
+            measure=compression.steps % _STEPS_PER_MEASUREMENT == 1,
         )
         output_tensor.copy_(input_tensor.view(ranks, -1)[group.rank()])
         self.count(input_tensor, ranks, costs)
@@ -164,7 +183,7 @@ class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
             output_tensor,
             self.shards,
             seed=compression.settings.seed,
-            step=compression.steps,
+            step=compression.exchanges,
         )
         self.count(output_tensor, ranks, costs)
         return None
