@@ -55,6 +55,20 @@ def test_it_learns_with_few_bytes(weights):
     assert len({stats.layers["3.weight"].sent_bytes for *_, stats in results}) > 1  # each its own
 
 
+def compressed_twice(rank: int):
+    model = sharded()
+    gradwire.torch.compress(model, "none", weights="sign")
+    gradwire.torch.compress(model, "none")
+    train(model, rank, 3)
+    return weights_of(model)
+
+
+def test_weights_are_exact_again_when_nothing_is_said_of_them():
+    plain = on_ranks(2, trained, "none", None, 3)[0][0]
+    for mine, reference in zip(on_ranks(2, compressed_twice)[0], plain, strict=True):
+        assert torch.equal(mine, reference)
+
+
 def resumed(rank: int, state=None):
     model = sharded()
     if state:

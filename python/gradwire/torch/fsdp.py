@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import distributed
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp._fully_shard import _fsdp_api
+from torch.distributed.fsdp._fully_shard import _fsdp_api, _fsdp_collectives
 
 from . import channels, compressions, settings
 from ._native import Shards, is_exact, is_supported
@@ -42,6 +42,8 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             module.set_custom_reduce_scatter(_CompressedReduceScatter(compression, layers))
             if weights is not None:
                 module.set_custom_all_gather(_CompressedAllGather(compression, layers))
+            elif any(isinstance(group._all_gather_comm, _CompressedAllGather) for group in groups):
+                module.set_custom_all_gather(_fsdp_collectives.DefaultAllGather())
 
 
 class _Layer:
