@@ -253,6 +253,22 @@ TEST(Feedback, what_is_not_finite_arrives_once) {
   }
 }
 
+TEST(Feedback, is_refused_to_two_operations_at_once) {
+  auto ranks = Communicator::in_process(2);
+  Numbers x(10, 1.0f), y(10, 1.0f);
+  const Tensor twice[] = {{"x", {x.data(), 10}, Codec::parse("sign"), true},
+                          {"x", {y.data(), 10}, Codec::parse("sign"), true}};
+  EXPECT_THROW(ranks[0]->all_reduce(twice), Error);
+  on_all_ranks(ranks, [&](Communicator& me) {  // which leaves nothing behind
+    for (int step = 0; step < 20; ++step) {
+      Numbers own(10, 1.0f);
+      const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse("none"), true};
+      me.all_reduce({&tensor, 1}).wait();
+      EXPECT_EQ(own, Numbers(10, 2.0f));
+    }
+  });
+}
+
 TEST(Feedback, is_refused_where_nothing_is_kept) {
   auto ranks = Communicator::in_process(1);
   Numbers x(10);

@@ -142,22 +142,23 @@ class Ranked final : public Communicator {
 
   void add_items(Operation& operation, std::span<const Tensor> tensors) {
     std::vector<std::size_t> counts;
-    const bool reads = operation.collective != Collective::broadcast;
     for (const Tensor& tensor : tensors) {
       check(tensor);
-      const std::size_t index = counts.size();
-      counts.push_back(tensor.view.count);
       check_feedback(tensor, operation.collective);
-      Item& item = operation.items.emplace_back(Item{
-          .view = tensor.view,
-          .codec = tensor.codec,
-          .fitted = tensor.codec,
-          .name = name_hash(tensor.name),
-          .tensor = index,
-          .residual = tensor.feedback ? &residuals_.at(tensor.name, tensor.view.count) : nullptr});
+      Item& item = operation.items.emplace_back(Item{.view = tensor.view,
+                                                     .codec = tensor.codec,
+                                                     .fitted = tensor.codec,
+                                                     .name = name_hash(tensor.name),
+                                                     .tensor = counts.size()});
+      if (tensor.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
+      counts.push_back(tensor.view.count);
+    }
+    const bool reads = operation.collective != Collective::broadcast;
+    for (Item& item : operation.items) {  // nothing can be refused any more
+      if (item.residual != nullptr) item.residual->accumulate(item.view);
       if (!reads) continue;
-      if (!tensor.feedback) item.notes.resize(tensor.codec.note_count(tensor.view.count));
-      item.fitted = tensor.codec.fit(tensor.view, item.notes);
+      item.notes.resize(item.codec.note_count(item.view.count));
+      item.fitted = item.codec.fit(item.input(), item.notes);
     }
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);

@@ -113,7 +113,7 @@ bool Engine::take_submitted() {
   }
   for (auto& operation : taken) {
     if (broken_) {
-      operation->work->finish(*broken_);
+      operation->finish(*broken_);
     } else {
       operations_.push_back(std::move(operation));
     }
@@ -265,7 +265,7 @@ void Engine::finish(Lane& lane) {
   lane.operation.reset();
   if (++operation->finished_pieces < operation->cut.pieces()) return;
   std::erase(operations_, operation);
-  operation->work->finish(std::nullopt);
+  operation->finish(std::nullopt);
 }
 
 void Engine::release(SlotMessage& slot) noexcept {
@@ -373,7 +373,7 @@ void Engine::fail(const Error& error, std::uint32_t culprit) {
     failed.insert(failed.end(), submitted_.begin(), submitted_.end());
     submitted_.clear();
   }
-  for (const auto& operation : failed) operation->work->finish(error);
+  for (const auto& operation : failed) operation->finish(error);
 }
 
 // ---------------------------------------------------------------------------------------------

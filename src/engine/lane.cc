@@ -15,6 +15,7 @@ struct Part {
   TensorView sum;      // may be the data, see `Lifetimes`
   std::size_t first;   // element of the tensor
   std::size_t sum_at;  // in the lane's sums
+  bool entered;        // this rank's numbers are in the sum
   bool apart;          // data and sum are not one, though their lifetimes allow it
 
   bool in_place() const { return sum.data == data.data; }
@@ -26,15 +27,16 @@ void each_part(Lane& lane, const Step& step, Visit visit) {
   for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
     const Range range = lane.chunks[chunk];
     const bool one_place = operation.routine->lifetimes.sum_in_data[chunk];
-    operation.layout.each_part(range, [&](std::size_t index, std::size_t first, std::size_t count,
-                                          std::size_t place) {
-      const Item& item = operation.items[index];
-      const TensorView data = item.view.slice(first, count);
-      const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
-      const TensorView sum{lane.sums.data() + sum_at, count, Dtype::f32};
-      const bool fits = data.dtype == Dtype::f32 && item.residual == nullptr;
-      visit(Part{item, data, one_place && fits ? data : sum, first, sum_at, one_place && !fits});
-    });
+    operation.layout.each_part(
+        range, [&](std::size_t index, std::size_t first, std::size_t count, std::size_t place) {
+          const Item& item = operation.items[index];
+          const TensorView data = item.view.slice(first, count);
+          const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
+          const TensorView sum{lane.sums.data() + sum_at, count, Dtype::f32};
+          const bool fits = data.dtype == Dtype::f32;
+          visit(Part{item, data, one_place && fits ? data : sum, first, sum_at, lane.entered[chunk],
+                     one_place && !fits});
+        });
   }
 }
 
@@ -53,39 +55,17 @@ void convert(ConstTensorView from, TensorView to, bool add) noexcept {
 // ---------------------------------------------------------------------------------------------
 // Feedback
 
-std::span<float> residual_of(std::vector<float>& residual, const Part& part) {
-  return std::span(residual).subspan(part.first, part.data.count);
+std::span<float> residual_of(const Part& part) {
+  return std::span(part.item.residual->numbers).subspan(part.first, part.data.count);
 }
 
-/// Adds a residual to numbers and empties it: they carry it from now on. The numbers may have been
-/// divided, residuals are not.
-void move_into(std::span<float> residual, float* numbers, float divisor) noexcept {
-  const float scale = 1 / divisor;
-  for (std::size_t i = 0; i < residual.size(); ++i) {
-    numbers[i] += residual[i] * scale;
-    residual[i] = 0;
-  }
-}
-
-/// The numbers to encode for a part with feedback, as floats that carry its residuals.
-TensorView with_residuals(Lane& lane, const Part& part, bool sum) {
-  Residual& residual = *part.item.residual;
-  TensorView numbers = part.sum;
-  if (!sum) {
-    numbers.data = lane.adjusted.data() + part.sum_at;
-    convert(part.data, numbers, false);
-    move_into(residual_of(residual.sent, part), static_cast<float*>(numbers.data), 1);
-  }
-  move_into(residual_of(residual.summed, part), static_cast<float*>(numbers.data), lane.divisor());
-  return numbers;
-}
-
-/// What the message lacks of the numbers it was made of.
+/// What a message lacks of the numbers it was made of stays behind. They may have been divided,
+/// residuals are not.
 Status keep_rest(FrameReader& frame, std::size_t index, std::span<const float> numbers,
-                 float divisor, std::span<float> kept) noexcept {
-  const Status status = frame.decode(index, {kept.data(), kept.size(), Dtype::f32});
+                 float divisor, std::span<float> scratch, std::span<float> kept) noexcept {
+  const Status status = frame.decode(index, {scratch.data(), scratch.size(), Dtype::f32});
   for (std::size_t i = 0; i < kept.size(); ++i) {
-    const float rest = (numbers[i] - kept[i]) * divisor;
+    const float rest = (numbers[i] - scratch[i]) * divisor;
     kept[i] = rest - rest == 0 ? rest : 0;  // a NaN has arrived, and must not come again forever
   }
   return status;
@@ -120,18 +100,15 @@ Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t i
   found.sent_bytes = lane.sends() * frame.segment(index).bytes;
   const bool measured = lane.operation->measure_error && !sum;
   const ConstTensorView numbers = lane.segments[index].values;
+  const std::span<float> scratch(lane.scratch.data() + part.sum_at, numbers.count);
   if (part.item.residual == nullptr) {
-    const std::span<float> scratch(lane.adjusted.data() + part.sum_at, numbers.count);
     return measured ? measure(frame, index, numbers, scratch, found) : Status::ok;
   }
-  Residual& residual = *part.item.residual;
-  const std::span<float> kept = residual_of(sum ? residual.summed : residual.sent, part);
   const std::span<const float> wanted(static_cast<const float*>(numbers.data), numbers.count);
-  const Status status = keep_rest(frame, index, wanted, lane.divisor(), kept);
-  if (measured) {
-    found.energy = energy_of(wanted);
-    found.squared_error = energy_of(kept);
-  }
+  const std::span<float> kept = residual_of(part);
+  if (measured) found.energy = energy_of(wanted);
+  const Status status = keep_rest(frame, index, wanted, lane.divisor(), scratch, kept);
+  if (measured) found.squared_error = energy_of(kept);
   return status;
 }
 
@@ -156,11 +133,10 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
   each_part(lane, step, [&](const Part& part) {
     // Sums draw other numbers than the data they are made of.
     const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
-    const bool keeps = part.item.residual != nullptr;
-    const TensorView numbers = keeps ? with_residuals(lane, part, sum) : sum ? part.sum : part.data;
     if (sum) {
-      lane.segments.push_back({part.item.codec, numbers, {key, part.first}});
+      lane.segments.push_back({part.item.codec, part.sum, {key, part.first}});
     } else {
+      const ConstTensorView numbers = part.item.input().slice(part.first, part.data.count);
       lane.segments.push_back({part.item.fitted, numbers, {key, part.first, part.item.notes}});
     }
   });
@@ -185,7 +161,8 @@ Status decode(Lane& lane, const Step& step, Seal least) noexcept {
   each_part(lane, step, [&](const Part& part) {
     if (status != Status::ok) return;
     const std::size_t i = index++;
-    if (echo && !part.apart && part.item.codec.traits().lossless) return;
+    const bool replaced = part.apart || part.item.residual != nullptr;  // what the echo is of
+    if (echo && !replaced && part.item.codec.traits().lossless) return;
     status = i >= frame.segment_count() ? Status::count_mismatch
              : add                      ? frame.decode_add(i, part.sum)
                                         : frame.decode(i, sum ? part.sum : part.data);
@@ -202,18 +179,24 @@ void divide(TensorView sum, float divisor) noexcept {
   for (float& number : numbers) number *= scale;
 }
 
-/// One's own numbers enter a sum as they are, and what was held back of them before.
+/// One's own numbers enter a sum as they are, with what was held back of them before.
+void enter(const Part& part, bool add) noexcept {
+  convert(part.item.input().slice(part.first, part.data.count), part.sum, add);
+  std::ranges::fill(residual_of(part), 0.0f);
+}
+
 void compute(Lane& lane, const Step& step) noexcept {
   const float divisor = lane.operation->divisor;
   if (step.op == Op::finish && divisor == 1) return;
   each_part(lane, step, [&](const Part& part) {
     if (step.op == Op::finish) return divide(part.sum, divisor);
+    const bool enters = part.item.residual != nullptr && !part.entered;
+    if (enters && step.op != Op::store) return enter(part, step.op == Op::add);
     if (part.in_place()) return;
     if (step.op == Op::store) return convert(part.sum, part.data, false);
     convert(part.data, part.sum, step.op == Op::add);
-    if (part.item.residual == nullptr) return;
-    move_into(residual_of(part.item.residual->sent, part), static_cast<float*>(part.sum.data), 1);
   });
+  for (std::uint32_t i = 0; i < step.count; ++i) lane.entered[step.first + i] = true;
 }
 
 }  // namespace
@@ -226,6 +209,7 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, 
   lane.arena_used = 0;
   lane.slots.assign(schedule.slots, {});
   lane.chunks.clear();
+  lane.entered.assign(schedule.chunks, false);
   lane.sum_starts.clear();
   std::size_t total = 0;
   for (std::uint32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
@@ -235,7 +219,7 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, 
   }
   if (lane.sums.size() < total) {
     lane.sums.resize(total);
-    lane.adjusted.resize(total);
+    lane.scratch.resize(total);
   }
   lane.operation = std::move(operation);
 }

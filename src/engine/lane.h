@@ -40,9 +40,10 @@ struct Lane {
   Tag tag = 0;            // of the piece, counted over all operations
   std::size_t at = 0;     // the next step
   std::vector<SlotMessage> slots;
-  std::vector<float> sums;      // of the piece's chunks, one after the other
-  std::vector<float> adjusted;  // data with residuals, laid out as sums
+  std::vector<float> sums;     // of the piece's chunks, one after the other
+  std::vector<float> scratch;  // laid out as sums
   std::vector<Range> chunks;
+  std::vector<bool> entered;  // by chunk: this rank's numbers have entered the sum
   std::vector<std::size_t> sum_starts;
   std::span<std::byte> arena;  // messages are encoded into it, one after the other
   std::size_t arena_used = 0;

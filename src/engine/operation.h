@@ -37,10 +37,16 @@ struct Item {
   TensorView view;
   Codec codec;                  // as given: for sums
   Codec fitted;                 // to this rank's numbers
-  std::vector<double> notes{};  // of the fitting; with feedback other numbers are encoded
+  std::vector<double> notes{};  // of the fitting
   std::uint64_t name = 0;
-  std::size_t tensor = 0;        // of the call; parts of a tensor share it
-  Residual* residual = nullptr;  // none: no feedback
+  std::size_t tensor = 0;      // of the call; parts of a tensor share it
+  Residuals::Loan residual{};  // none: no feedback
+
+  /// This rank's numbers.
+  ConstTensorView input() const {
+    if (residual == nullptr) return view;
+    return {residual->numbers.data(), view.count, Dtype::f32};
+  }
 };
 
 /// What to do, whatever the numbers are.
@@ -64,6 +70,12 @@ struct Operation {
   std::size_t next_piece = 0;
   std::size_t finished_pieces = 0;
   std::shared_ptr<WorkState> work;
+
+  /// Its end, good or bad. The same tensors may be used again at once.
+  void finish(std::optional<Error> failure) {
+    for (Item& item : items) item.residual.reset();
+    work->finish(std::move(failure));
+  }
 };
 
 }  // namespace gradwire::engine

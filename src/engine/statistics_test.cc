@@ -174,12 +174,12 @@ TEST(MeasuredError, is_of_the_numbers_with_their_residuals) {
     Numbers rest(kCount);
     for (std::uint64_t step = 0; step < 3; ++step) {
       Numbers x = gaussian(kCount, me.rank() + 2 * step);
-      const Numbers before = x;
+      for (std::size_t i = 0; i < kCount; ++i) rest[i] += x[i];
+      const Numbers numbers = rest;
       const Tensor tensor{"x", {x.data(), kCount}, codec, true};
       Work work = me.all_reduce({&tensor, 1}, {.algorithm = "allgather", .measure_error = true});
       work.wait();
-      for (std::size_t i = 0; i < kCount; ++i) rest[i] += before[i];
-      expect_near(work.statistics().tensors[0], lose(codec, before, rest, {}), "feedback");
+      expect_near(work.statistics().tensors[0], lose(codec, numbers, rest, {}), "feedback");
     }
   });
 }

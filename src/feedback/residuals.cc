@@ -6,12 +6,13 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "gradwire/codec.h"
 #include "gradwire/error.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x31534552'57475247;  // "GRGWRES1"
+constexpr std::uint64_t kMagic = 0x32534552'57475247;  // "GRGWRES2"
 
 void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
   const auto* const from = static_cast<const std::byte*>(data);
@@ -55,22 +56,38 @@ class Reader {
 
 }  // namespace
 
-Residual& Residuals::at(const std::string& name, std::size_t count) {
+void Residual::accumulate(ConstTensorView input) noexcept {
+  static const Codec kExact = Codec::parse("none");
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(input.data),
+                                         input.count * size_of(input.dtype));
+  kExact.decode_add(bytes, input.dtype, {numbers.data(), numbers.size(), Dtype::f32});
+}
+
+void Residuals::GiveBack::operator()(Residual* residual) const noexcept {
+  const std::lock_guard lock(owner->mutex_);
+  residual->lent = false;
+}
+
+Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
   const std::lock_guard lock(mutex_);
   auto& known = by_name_[name];
-  if (!known) {
-    known = std::make_unique<Residual>();
-    known->sent.resize(count);
-    known->summed.resize(count);
-  }
-  if (known->sent.size() != count) {
+  if (!known) known = std::make_unique<Residual>(Residual{std::vector<float>(count)});
+  if (known->numbers.size() != count) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("tensor '{}' has {} elements and had {} before: its residual does not fit; "
                     "give another tensor another name",
-                    name, count, known->sent.size()));
+                    name, count, known->numbers.size()));
   }
-  return *known;
+  if (known->lent) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("an operation with feedback on a tensor '{}' is under way: wait for it, "
+                    "or give another tensor another name",
+                    name));
+  }
+  known->lent = true;
+  return Loan(known.get(), {this});
 }
 
 std::vector<std::byte> Residuals::save() const {
@@ -81,9 +98,8 @@ std::vector<std::byte> Residuals::save() const {
   for (const auto& [name, residual] : by_name_) {
     put_number(bytes, name.size());
     put(bytes, name.data(), name.size());
-    put_number(bytes, residual->sent.size());
-    put(bytes, residual->sent.data(), residual->sent.size() * 4);
-    put(bytes, residual->summed.data(), residual->summed.size() * 4);
+    put_number(bytes, residual->numbers.size());
+    put(bytes, residual->numbers.data(), residual->numbers.size() * 4);
   }
   put_number(bytes, checksum(bytes));
   return bytes;
@@ -99,10 +115,7 @@ void Residuals::load(std::span<const std::byte> bytes) {
   for (std::uint64_t left = reader.number(); left > 0; --left) {
     std::string name = reader.text();
     const std::uint64_t count = reader.number();
-    auto residual = std::make_unique<Residual>();
-    residual->sent = reader.floats(count);
-    residual->summed = reader.floats(count);
-    loaded[std::move(name)] = std::move(residual);
+    loaded[std::move(name)] = std::make_unique<Residual>(Residual{reader.floats(count)});
   }
   if (!reader.at_end()) refuse();
   const std::lock_guard lock(mutex_);

@@ -1,9 +1,9 @@
 // What compression held back, kept until the next step: error feedback.
 //
-// Two residuals per tensor. `sent` is what this rank's own messages lacked; `summed` is what
-// messages lacked that this rank made of sums. Both are added to the next numbers that are encoded
-// at the same place, so that over many steps nothing is lost: the results plus all ranks' residuals
-// are the sum of all inputs, whoever owns which part.
+// A tensor's residual is added to its numbers before anything is encoded, and becomes what the
+// messages lacked that this rank made of them or of sums of them. So nothing is lost over many
+// steps: the results and all ranks' residuals are the sum of all inputs, whoever adds up which
+// part.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,31 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/tensor.h"
+
 namespace gradwire {
 
 struct Residual {
-  std::vector<float> sent;
-  std::vector<float> summed;
+  std::vector<float> numbers;
+  bool lent = false;  // guarded by the mutex of `Residuals`
+
+  /// Adds an operation's input.
+  void accumulate(ConstTensorView input) noexcept;
 };
 
 class Residuals {
+  struct GiveBack {
+    Residuals* owner = nullptr;
+    void operator()(Residual* residual) const noexcept;
+  };
+
  public:
-  /// The residual of a tensor, zeros at first. Stays where it is. Throws `Error(invalid_argument)`
-  /// when the tensor had another number of elements before. Any thread; what it points to belongs
-  /// to one operation at a time.
-  Residual& at(const std::string& name, std::size_t count);
+  /// A residual in the hands of one operation.
+  using Loan = std::unique_ptr<Residual, GiveBack>;
+
+  /// The residual of a tensor, zeros at first. Throws `Error(invalid_argument)` when the tensor had
+  /// another number of elements before, or when it is lent already. Any thread.
+  Loan borrow(const std::string& name, std::size_t count);
 
   /// All residuals as bytes, and back, replacing what there is. Not while operations are under way.
   /// `load` throws `Error(bad_frame)` for bytes that `save` has not made.

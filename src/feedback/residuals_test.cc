@@ -9,46 +9,64 @@ namespace {
 
 TEST(Residuals, start_at_zero_and_keep_what_is_written) {
   Residuals residuals;
-  Residual& a = residuals.at("a", 3);
-  EXPECT_EQ(a.sent, std::vector<float>(3));
-  a.summed[1] = 5;
-  EXPECT_EQ(residuals.at("a", 3).summed[1], 5);
-  EXPECT_EQ(&residuals.at("a", 3), &a);
-  EXPECT_EQ(residuals.at("b", 3).summed[1], 0);
+  EXPECT_EQ(residuals.borrow("a", 3)->numbers, std::vector<float>(3));
+  residuals.borrow("a", 3)->numbers[1] = 5;
+  EXPECT_EQ(residuals.borrow("a", 3)->numbers[1], 5);
+  EXPECT_EQ(residuals.borrow("b", 3)->numbers[1], 0);
+}
+
+TEST(Residuals, are_lent_to_one_at_a_time) {
+  Residuals residuals;
+  {
+    const auto loan = residuals.borrow("a", 3);
+    EXPECT_THROW(residuals.borrow("a", 3), Error);
+    EXPECT_NO_THROW(residuals.borrow("b", 3));
+  }
+  EXPECT_NO_THROW(residuals.borrow("a", 3));
+}
+
+TEST(Residuals, accumulate_numbers_of_any_dtype) {
+  Residuals residuals;
+  const auto loan = residuals.borrow("a", 2);
+  const float floats[] = {1, 2};
+  const std::uint16_t halves[] = {0x3C00, 0x4000};  // 1, 2
+  loan->accumulate({floats, 2, Dtype::f32});
+  loan->accumulate({halves, 2, Dtype::f16});
+  EXPECT_EQ(loan->numbers, (std::vector<float>{2, 4}));
 }
 
 TEST(Residuals, another_size_under_the_same_name_is_refused) {
   Residuals residuals;
-  residuals.at("a", 3);
-  EXPECT_THROW(residuals.at("a", 4), Error);
+  residuals.borrow("a", 3);
+  EXPECT_THROW(residuals.borrow("a", 4), Error);
 }
 
 TEST(Residuals, saved_ones_load_equal) {
   Residuals residuals;
-  residuals.at("a", 3).sent = {1, 2, 3};
-  residuals.at("", 0);
-  residuals.at("b", 1).summed = {-4};
+  residuals.borrow("a", 3)->numbers = {1, 2, 3};
+  residuals.borrow("", 0);
+  residuals.borrow("b", 1)->numbers = {-4};
   Residuals loaded;
-  loaded.at("old", 2);
+  loaded.borrow("old", 2);
   loaded.load(residuals.save());
-  EXPECT_EQ(loaded.at("a", 3).sent, (std::vector<float>{1, 2, 3}));
-  EXPECT_EQ(loaded.at("b", 1).summed[0], -4);
+  EXPECT_EQ(loaded.borrow("a", 3)->numbers, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(loaded.borrow("b", 1)->numbers[0], -4);
   EXPECT_EQ(loaded.save(), residuals.save());
 }
 
 TEST(Residuals, damaged_bytes_are_refused_and_change_nothing) {
   Residuals residuals;
-  residuals.at("a", 3).sent = {1, 2, 3};
+  residuals.borrow("a", 3)->numbers = {1, 2, 3};
   const auto bytes = residuals.save();
   Residuals other;
-  other.at("b", 1).sent[0] = 7;
+  other.borrow("b", 1)->numbers[0] = 7;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     auto damaged = bytes;
     damaged[i] ^= std::byte{4};
     EXPECT_THROW(other.load(damaged), Error) << i;
     EXPECT_THROW(other.load(std::span(bytes).first(i)), Error) << i;
   }
-  EXPECT_EQ(other.at("b", 1).sent[0], 7);
+  EXPECT_EQ(other.borrow("b", 1)->numbers[0], 7);
 }
 
 }  // namespace
