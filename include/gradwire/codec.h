@@ -37,6 +37,7 @@ struct Traits {
   bool unbiased = false;     ///< the mean of the decoded value over seeds is the encoded value
   bool fixed_size = false;   ///< the encoded size depends on the count alone
   bool keeps_zeros = false;  ///< an exact zero decodes to an exact zero
+  bool sparse = false;       ///< few numbers are sent, and all others decode to zero
 };
 
 /// What an encoding depends on besides the numbers.

@@ -79,6 +79,11 @@ struct Tensor {
   /// Keeps what the codec held back and adds it in the next operation on the tensor of this name:
   /// error feedback, for biased codecs. For all_reduce.
   bool feedback = false;
+  /// With feedback, of momentum SGD: what is held back gains momentum as if it had been sent, so
+  /// that the optimizer must not add any: momentum correction. Sparse codecs end the momentum of
+  /// the numbers that they send.
+  float momentum = 0;
+  bool nesterov = false;
 };
 
 struct OperationOptions {

@@ -38,6 +38,16 @@ std::uint64_t name_hash(const std::string& name) {
 }
 
 void check_feedback(const Tensor& tensor, Collective collective) {
+  if (!(tensor.momentum >= 0 && tensor.momentum < 1)) {
+    refuse(fmt::format("tensor '{}' has the momentum {}: take 0 to below 1", tensor.name,
+                       tensor.momentum));
+  }
+  if (tensor.momentum != 0 && !tensor.feedback) {
+    refuse(fmt::format("tensor '{}' has momentum, which needs feedback", tensor.name));
+  }
+  if (tensor.nesterov && tensor.momentum == 0) {
+    refuse(fmt::format("tensor '{}' is to have Nesterov's momentum, of factor 0", tensor.name));
+  }
   if (!tensor.feedback || collective == Collective::all_reduce) return;
   refuse(
       fmt::format("tensor '{}' asks for feedback, which {} does not have: only all_reduce keeps "
@@ -153,16 +163,23 @@ class Ranked final : public Communicator {
       if (tensor.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
       counts.push_back(tensor.view.count);
     }
-    const bool reads = operation.collective != Collective::broadcast;
-    for (Item& item : operation.items) {  // nothing can be refused any more
-      if (item.residual != nullptr) item.residual->accumulate(item.view);
-      if (!reads) continue;
-      item.notes.resize(item.codec.note_count(item.view.count));
-      item.fitted = item.codec.fit(item.input(), item.notes);
-    }
+    add_inputs(operation, tensors);
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
     operation.cut = {operation.layout.size(), piece_elements(), 0};
+  }
+
+  /// From here on nothing is refused: residuals take the numbers up.
+  static void add_inputs(Operation& operation, std::span<const Tensor> tensors) {
+    if (operation.collective == Collective::broadcast) return;
+    for (Item& item : operation.items) {
+      const Tensor& tensor = tensors[item.tensor];
+      if (item.residual != nullptr) {
+        item.residual->accumulate(tensor.view, {tensor.momentum, tensor.nesterov});
+      }
+      item.notes.resize(item.codec.note_count(item.view.count));
+      item.fitted = item.codec.fit(item.input(), item.notes);
+    }
   }
 
   /// Every rank's parts are a region of their own, so that parts of any size can be cut into

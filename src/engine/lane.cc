@@ -59,18 +59,6 @@ std::span<float> residual_of(const Part& part) {
   return std::span(part.item.residual->numbers).subspan(part.first, part.data.count);
 }
 
-/// What a message lacks of the numbers it was made of stays behind. They may have been divided,
-/// residuals are not.
-Status keep_rest(FrameReader& frame, std::size_t index, std::span<const float> numbers,
-                 float divisor, std::span<float> scratch, std::span<float> kept) noexcept {
-  const Status status = frame.decode(index, {scratch.data(), scratch.size(), Dtype::f32});
-  for (std::size_t i = 0; i < kept.size(); ++i) {
-    const float rest = (numbers[i] - scratch[i]) * divisor;
-    kept[i] = rest - rest == 0 ? rest : 0;  // a NaN has arrived, and must not come again forever
-  }
-  return status;
-}
-
 // ---------------------------------------------------------------------------------------------
 // Statistics
 
@@ -105,10 +93,11 @@ Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t i
     return measured ? measure(frame, index, numbers, scratch, found) : Status::ok;
   }
   const std::span<const float> wanted(static_cast<const float*>(numbers.data), numbers.count);
-  const std::span<float> kept = residual_of(part);
   if (measured) found.energy = energy_of(wanted);
-  const Status status = keep_rest(frame, index, wanted, lane.divisor(), scratch, kept);
-  if (measured) found.squared_error = energy_of(kept);
+  const Status status = frame.decode(index, {scratch.data(), scratch.size(), Dtype::f32});
+  part.item.residual->keep(part.first, wanted, scratch, lane.divisor());
+  if (part.item.codec.traits().sparse) part.item.residual->stop(part.first, scratch);
+  if (measured) found.squared_error = energy_of(residual_of(part));
   return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -56,11 +57,60 @@ class Reader {
 
 }  // namespace
 
-void Residual::accumulate(ConstTensorView input) noexcept {
+namespace {
+
+constexpr std::size_t kAtOnce = 1024;
+
+/// Calls visit(first, numbers) for one stretch of the input after the other, as floats.
+template <class Visit>
+void each_stretch(ConstTensorView input, Visit visit) {
   static const Codec kExact = Codec::parse("none");
-  const std::span<const std::byte> bytes(static_cast<const std::byte*>(input.data),
-                                         input.count * size_of(input.dtype));
-  kExact.decode_add(bytes, input.dtype, {numbers.data(), numbers.size(), Dtype::f32});
+  float floats[kAtOnce];
+  for (std::size_t first = 0; first < input.count; first += kAtOnce) {
+    const ConstTensorView part = input.slice(first, std::min(kAtOnce, input.count - first));
+    const std::span<const std::byte> bytes(static_cast<const std::byte*>(part.data),
+                                           part.count * size_of(part.dtype));
+    kExact.decode(bytes, part.dtype, {floats, part.count, Dtype::f32});
+    visit(first, std::span<const float>(floats, part.count));
+  }
+}
+
+}  // namespace
+
+void Residual::accumulate(ConstTensorView input, const Momentum& how) {
+  if (how.factor == 0) {
+    each_stretch(input, [&](std::size_t first, std::span<const float> gradient) {
+      float* const to = numbers.data() + first;
+      for (std::size_t i = 0; i < gradient.size(); ++i) to[i] += gradient[i];
+    });
+    return;
+  }
+  momentum.resize(numbers.size());
+  const float own = how.nesterov ? 1 : 0;
+  const float of_momentum = how.nesterov ? how.factor : 1;
+  each_stretch(input, [&](std::size_t first, std::span<const float> gradient) {
+    float* const to = numbers.data() + first;
+    float* const speed = momentum.data() + first;
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      speed[i] = how.factor * speed[i] + gradient[i];
+      to[i] += own * gradient[i] + of_momentum * speed[i];
+    }
+  });
+}
+
+void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
+                    float divisor) noexcept {
+  float* const kept = numbers.data() + first;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const float rest = (wanted[i] - sent[i]) * divisor;
+    kept[i] = rest - rest == 0 ? rest : 0;  // a NaN has arrived, and must not come again forever
+  }
+}
+
+void Residual::stop(std::size_t first, std::span<const float> sent) noexcept {
+  if (momentum.empty()) return;
+  float* const speed = momentum.data() + first;
+  for (std::size_t i = 0; i < sent.size(); ++i) speed[i] = sent[i] == 0 ? speed[i] : 0;
 }
 
 void Residuals::GiveBack::operator()(Residual* residual) const noexcept {
@@ -99,7 +149,9 @@ std::vector<std::byte> Residuals::save() const {
     put_number(bytes, name.size());
     put(bytes, name.data(), name.size());
     put_number(bytes, residual->numbers.size());
+    put_number(bytes, residual->momentum.size());
     put(bytes, residual->numbers.data(), residual->numbers.size() * 4);
+    put(bytes, residual->momentum.data(), residual->momentum.size() * 4);
   }
   put_number(bytes, checksum(bytes));
   return bytes;
@@ -115,7 +167,12 @@ void Residuals::load(std::span<const std::byte> bytes) {
   for (std::uint64_t left = reader.number(); left > 0; --left) {
     std::string name = reader.text();
     const std::uint64_t count = reader.number();
-    loaded[std::move(name)] = std::make_unique<Residual>(Residual{reader.floats(count)});
+    const std::uint64_t with_momentum = reader.number();
+    if (with_momentum != 0 && with_momentum != count) refuse();
+    auto residual = std::make_unique<Residual>();
+    residual->numbers = reader.floats(count);
+    residual->momentum = reader.floats(with_momentum);
+    loaded[std::move(name)] = std::move(residual);
   }
   if (!reader.at_end()) refuse();
   const std::lock_guard lock(mutex_);

@@ -18,12 +18,29 @@
 
 namespace gradwire {
 
+/// Momentum correction: what is held back has gained momentum before it is sent, as if it had been
+/// sent at once. `factor` 0 is none.
+struct Momentum {
+  float factor = 0;
+  bool nesterov = false;
+};
+
 struct Residual {
   std::vector<float> numbers;
-  bool lent = false;  // guarded by the mutex of `Residuals`
+  std::vector<float> momentum{};  // empty while there is none
+  bool lent = false;              // guarded by the mutex of `Residuals`
 
-  /// Adds an operation's input.
-  void accumulate(ConstTensorView input) noexcept;
+  /// Adds an operation's input: the step that torch's SGD of this momentum would take.
+  void accumulate(ConstTensorView input, const Momentum& how);
+
+  /// Keeps the rest of some of the numbers, or of sums that they entered: what was `wanted` and not
+  /// `sent`, which had been divided. What is not finite is not kept.
+  void keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
+            float divisor) noexcept;
+
+  /// Ends momentum where something was sent, for codecs that send few numbers: old momentum would
+  /// push them on in a direction that has been gone.
+  void stop(std::size_t first, std::span<const float> sent) noexcept;
 };
 
 class Residuals {

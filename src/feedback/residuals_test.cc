@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "gradwire/error.h"
 
 namespace gradwire {
@@ -30,9 +32,35 @@ TEST(Residuals, accumulate_numbers_of_any_dtype) {
   const auto loan = residuals.borrow("a", 2);
   const float floats[] = {1, 2};
   const std::uint16_t halves[] = {0x3C00, 0x4000};  // 1, 2
-  loan->accumulate({floats, 2, Dtype::f32});
-  loan->accumulate({halves, 2, Dtype::f16});
+  loan->accumulate({floats, 2, Dtype::f32}, {});
+  loan->accumulate({halves, 2, Dtype::f16}, {});
   EXPECT_EQ(loan->numbers, (std::vector<float>{2, 4}));
+}
+
+TEST(Residuals, gain_the_momentum_of_torchs_sgd) {
+  for (const bool nesterov : {false, true}) {
+    Residual residual{std::vector<float>(1)};
+    double speed = 0;
+    double way = 0;
+    for (const float gradient : {1.0f, -0.5f, 2.0f, 0.0f}) {
+      residual.accumulate({&gradient, 1}, {0.9f, nesterov});
+      speed = 0.9 * speed + gradient;
+      way += nesterov ? gradient + 0.9 * speed : speed;
+      EXPECT_FLOAT_EQ(residual.numbers[0], static_cast<float>(way));
+    }
+  }
+}
+
+TEST(Residuals, keep_what_was_not_sent_and_stop_what_was) {
+  const float gradient[] = {1, 2, 3, 4};
+  const float sent[] = {0, 1, 4};  // of the last three, divided by two
+  Residual residual{std::vector<float>(4)};
+  residual.accumulate({gradient, 4}, {0.5f, false});
+  const float wanted[] = {1, 1.5f, INFINITY};
+  residual.keep(1, wanted, sent, 2);
+  residual.stop(1, sent);
+  EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2, 1, 0}));
+  EXPECT_EQ(residual.momentum, (std::vector<float>{1, 2, 0, 0}));
 }
 
 TEST(Residuals, another_size_under_the_same_name_is_refused) {
@@ -46,11 +74,14 @@ TEST(Residuals, saved_ones_load_equal) {
   residuals.borrow("a", 3)->numbers = {1, 2, 3};
   residuals.borrow("", 0);
   residuals.borrow("b", 1)->numbers = {-4};
+  const float gradient[] = {5, 6};
+  residuals.borrow("c", 2)->accumulate({gradient, 2}, {0.9f, true});
   Residuals loaded;
   loaded.borrow("old", 2);
   loaded.load(residuals.save());
   EXPECT_EQ(loaded.borrow("a", 3)->numbers, (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(loaded.borrow("b", 1)->numbers[0], -4);
+  EXPECT_EQ(loaded.borrow("c", 2)->momentum, (std::vector<float>{5, 6}));
   EXPECT_EQ(loaded.save(), residuals.save());
 }
 
