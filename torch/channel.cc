@@ -80,9 +80,8 @@ void Channel::close() {
 
 // ---------------------------------------------------------------------------------------------
 
-Completion::Completion(at::Tensor result, std::function<void()> finally)
+Completion::Completion(at::Tensor result)
     : result_(std::move(result)),
-      finally_(std::move(finally)),
       future_(c10::make_intrusive<c10::ivalue::Future>(
           c10::ListType::create(c10::TensorType::get()), devices_of(result_))) {}
 
@@ -102,7 +101,7 @@ void Completion::finish_one(const Error* error) {
   if (--open_ > 0) return;
   if (!first_error_.empty()) return future_->setError(torch_error(first_error_));
   try {
-    if (finally_) finally_();
+    if (at_end_) at_end_();
   } catch (...) {
     return future_->setError(std::current_exception());
   }

@@ -56,12 +56,13 @@ class Channel {
 /// fill, or with the first error.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  /// `finally`, if any, is called before the future completes without an error.
-  explicit Completion(at::Tensor result, std::function<void()> finally = {});
+  explicit Completion(at::Tensor result);
 
   FuturePtr future() const { return future_; }
   /// Before `seal`. `then` is called before the future completes, on the communicator's thread.
   void add(Work work, std::function<void(const Work&)> then = {});
+  /// Before `seal`. Called before the future completes without an error.
+  void at_end(std::function<void()> call) { at_end_ = std::move(call); }
   /// No more works will be added.
   void seal() { finish_one(nullptr); }
 
@@ -69,7 +70,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void finish_one(const Error* error);
 
   at::Tensor result_;
-  std::function<void()> finally_;
+  std::function<void()> at_end_;
   FuturePtr future_;
   std::atomic<std::size_t> open_{1};
   std::mutex mutex_;

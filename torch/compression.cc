@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace gradwire::pytorch {
@@ -16,6 +18,12 @@ const Codec& exact_codec() {
 
 }  // namespace
 
+const Codec& Rule::codec_at(std::uint64_t step) const {
+  const auto next = std::find_if(stages.begin() + 1, stages.end(),
+                                 [&](const Stage& stage) { return step < stage.first_step; });
+  return std::prev(next)->codec;
+}
+
 Compression::Compression(std::shared_ptr<Channel> channel,
                          c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed,
                          bool stages)
@@ -27,7 +35,7 @@ void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
     if (!layer) layer = std::make_shared<Layer>();
     const std::lock_guard lock(ledger_->mutex);
     layer->totals.name = rule.name;
-    layer->totals.codec = rule.codec.spec();
+    layer->totals.codec = rule.stages.back().codec.spec();
     layer->totals.elements = rule.elements;
     layer->rule = std::move(rule);
   }
@@ -45,7 +53,14 @@ std::vector<Compression::LayerPtr> Compression::layers_of(const c10d::GradBucket
   return layers;
 }
 
-FuturePtr Compression::average_by_group(at::Tensor buffer) const {
+FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
+  for (const LayerPtr& layer : layers_of(bucket)) {
+    TORCH_CHECK_TYPE(layer->rule.momentum == 0, "gradwire: ", layer->rule.name,
+                     " has a gradient that residual compression cannot take, of ",
+                     bucket.getBuffer().scalar_type(), " and ", bucket.getBuffer().layout(),
+                     " layout: it takes dense ones of float32, float16 and bfloat16");
+  }
+  at::Tensor buffer = bucket.getBuffer();
   buffer.div_(channel_->size());
   std::vector<at::Tensor> tensors{buffer};
   return group_->allreduce(tensors)->getFuture();
@@ -53,58 +68,90 @@ FuturePtr Compression::average_by_group(at::Tensor buffer) const {
 
 FuturePtr Compression::average(c10d::GradBucket& bucket) {
   const std::uint64_t step = bucket.getIndex() == 0 ? steps_++ : steps_ - 1;
-  const OperationOptions options{
-      .seed = seed_,
-      .step = step,
-      .average = true,
-      .measure_error = step % kStepsPerMeasurement == 0 && exact_scopes == 0};
-  at::Tensor buffer = bucket.getBuffer();
-  if (!is_supported(buffer)) return average_by_group(buffer);
+  if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
-  at::Tensor host = buffer;
-  std::function<void()> finally;
-  if (stages_ || !buffer.is_cpu()) {
-    host = at::empty(buffer.sizes(),
-                     buffer.options().device(at::kCPU).pinned_memory(!buffer.is_cpu()));
-    host.copy_(buffer);  // waits for the device
-    finally = [host, buffer]() mutable { buffer.copy_(host); };
+  const bool measured = step % kStepsPerMeasurement == 0 && exact_scopes == 0;
+  waiting_.push_back({bucket,
+                      {.seed = seed_, .step = step, .average = true, .measure_error = measured},
+                      std::make_shared<Completion>(bucket.getBuffer())});
+  const FuturePtr future = waiting_.back().completion->future();
+  if (local_clip_ == 0 || bucket.isLast()) {
+    const std::vector<Waiting> ready = std::exchange(waiting_, {});
+    prepare(ready);
+    for (const Waiting& each : ready) start(each);
   }
-  const auto completion = std::make_shared<Completion>(buffer, std::move(finally));
-  start(*completion, bucket, view_of(host), options);
-  completion->seal();
-  return completion->future();
+  return future;
 }
 
-void Compression::start(Completion& completion, const c10d::GradBucket& bucket, TensorView numbers,
-                        const OperationOptions& options) {
+void Compression::prepare(const std::vector<Waiting>& ready) const {
+  const at::NoGradGuard no_grad;
+  if (local_clip_ > 0) {
+    double energy = 0;
+    for (const Waiting& each : ready) {
+      const double norm = each.bucket.getBuffer().norm(2, at::kFloat).item<double>();
+      energy += norm * norm;
+    }
+    const double norm = std::sqrt(energy);
+    if (norm > local_clip_) {  // not for NaN, which must arrive
+      for (const Waiting& each : ready)
+        at::Tensor(each.bucket.getBuffer()).mul_(local_clip_ / norm);
+    }
+  }
+  for (const Waiting& each : ready) {
+    const auto layers = layers_of(each.bucket);
+    const auto parameters = each.bucket.getParameters();
+    const auto gradients = each.bucket.getGradients();
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const float decay = layers[i]->rule.weight_decay;
+      if (decay != 0) at::Tensor(gradients[i]).add_(parameters[i], decay);
+    }
+  }
+}
+
+TensorView Compression::numbers_of(const Waiting& waiting) const {
+  const at::Tensor& buffer = waiting.bucket.getBuffer();
+  if (!stages_ && buffer.is_cpu()) return view_of(buffer);
+  at::Tensor host =
+      at::empty(buffer.sizes(), buffer.options().device(at::kCPU).pinned_memory(!buffer.is_cpu()));
+  host.copy_(buffer);  // waits for the device
+  waiting.completion->at_end([host, buffer]() mutable { buffer.copy_(host); });
+  return view_of(host);
+}
+
+void Compression::start(const Waiting& waiting) {
+  const TensorView numbers = numbers_of(waiting);
+  const std::uint64_t step = waiting.options.step;
   const auto communicator = channel_->communicator();
   const auto start_one = [&](const std::vector<Tensor>& tensors, std::vector<LayerPtr> layers) {
-    completion.add(communicator->all_reduce(tensors, options),
-                   [ledger = ledger_, size = size_of(numbers.dtype),
-                    ranks = static_cast<std::uint64_t>(channel_->size()),
-                    layers = std::move(layers)](const Work& work) {
-                     ledger->count(layers, size, ranks, work.statistics());
-                   });
+    waiting.completion->add(communicator->all_reduce(tensors, waiting.options),
+                            [ledger = ledger_, size = size_of(numbers.dtype),
+                             ranks = static_cast<std::uint64_t>(channel_->size()),
+                             layers = std::move(layers)](const Work& work) {
+                              ledger->count(layers, size, ranks, work.statistics());
+                            });
   };
-  const auto layers = layers_of(bucket);
-  const auto gradients = bucket.getGradients();
+  const auto layers = layers_of(waiting.bucket);
+  const auto gradients = waiting.bucket.getGradients();
   std::vector<Tensor> exact;
   std::vector<LayerPtr> exact_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto first = gradients[i].storage_offset() - bucket.getBuffer().storage_offset();
+    const auto first = gradients[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
     const TensorView part = numbers.slice(static_cast<std::size_t>(first),
                                           static_cast<std::size_t>(gradients[i].numel()));
     const Rule& rule = layers[i]->rule;
-    if (exact_scopes > 0 || rule.codec.traits().lossless) {
-      exact.push_back({rule.name, part, exact_codec()});
+    const Codec& codec = exact_scopes > 0 ? exact_codec() : rule.codec_at(step);
+    const Tensor tensor{rule.name, part, codec, rule.feedback, rule.momentum, rule.nesterov};
+    if (codec.traits().lossless) {
+      exact.push_back(tensor);
       exact_layers.push_back(layers[i]);
     } else {
       // An operation of its own: who sums up which part, and with it every bit, must not depend on
       // what else is in the bucket, which changes in the second step and after a restart.
-      start_one({{rule.name, part, rule.codec, rule.feedback}}, {layers[i]});
+      start_one({tensor}, {layers[i]});
     }
   }
   if (!exact.empty()) start_one(exact, std::move(exact_layers));
+  waiting.completion->seal();
 }
 
 void Compression::Ledger::count(const std::vector<LayerPtr>& layers,

@@ -17,12 +17,23 @@
 
 namespace gradwire::pytorch {
 
+/// A codec from this step on.
+struct Stage {
+  std::uint64_t first_step = 0;
+  Codec codec = Codec::parse("none");
+};
+
 /// How one parameter's gradient travels.
 struct Rule {
   std::string name{};
   std::uint64_t elements = 0;
-  Codec codec = Codec::parse("none");
+  std::vector<Stage> stages{Stage{}};  ///< in the order of their steps, the first from step 0
   bool feedback = false;
+  float momentum = 0;  ///< with feedback, see `Tensor`
+  bool nesterov = false;
+  float weight_decay = 0;  ///< this share of the weights is added to their gradient
+
+  const Codec& codec_at(std::uint64_t step) const;
 };
 
 /// What one parameter's gradients cost so far.
@@ -50,6 +61,10 @@ class Compression {
   /// By the identity of the parameter, `Tensor._cdata` in Python. Between steps.
   void set_rules(std::unordered_map<const void*, Rule> rules);
 
+  /// Shrinks the gradients of all parameters together to this norm, on each rank by itself, before
+  /// anything else; 0: never. It makes every exchange wait for the end of the backward pass.
+  void set_local_clip(double norm) { local_clip_ = norm; }
+
   /// Averages the bucket's buffer in place. The future holds it.
   FuturePtr average(c10d::GradBucket& bucket);
 
@@ -63,6 +78,11 @@ class Compression {
   std::shared_ptr<c10d::CommHookInterface> hook_of_user;
 
  private:
+  struct Waiting {
+    c10d::GradBucket bucket;
+    OperationOptions options;
+    std::shared_ptr<Completion> completion;
+  };
   struct Layer {
     Rule rule;
     LayerTotals totals;  // guarded by the mutex of `Ledger`
@@ -76,10 +96,12 @@ class Compression {
   };
 
   std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
-  FuturePtr average_by_group(at::Tensor buffer) const;
-  /// Sums up the bucket's gradients in `numbers`, which has them as the bucket's buffer has.
-  void start(Completion& completion, const c10d::GradBucket& bucket, TensorView numbers,
-             const OperationOptions& options);
+  FuturePtr average_by_group(const c10d::GradBucket& bucket) const;
+  /// Shrinks gradients and adds weights to them, where that was asked for.
+  void prepare(const std::vector<Waiting>& ready) const;
+  /// The bucket's numbers, or a copy of them on the host that comes back at the end.
+  TensorView numbers_of(const Waiting& waiting) const;
+  void start(const Waiting& waiting);
 
   const std::shared_ptr<Channel> channel_;
   const c10::intrusive_ptr<c10d::ProcessGroup> group_;
@@ -87,6 +109,8 @@ class Compression {
   const bool stages_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::uint64_t steps_ = 0;
+  double local_clip_ = 0;
+  std::vector<Waiting> waiting_;
   std::unordered_map<const void*, LayerPtr> layers_;  // by parameter
 };
 

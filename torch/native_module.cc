@@ -153,16 +153,23 @@ void load_residuals(const Channel& channel, std::string_view bytes) {
   channel.communicator()->load_residuals(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
-/// By the parameter's `_cdata`: name, elements, codec, feedback.
-using PythonRules =
-    std::unordered_map<std::uintptr_t, std::tuple<std::string, std::uint64_t, std::string, bool>>;
+/// By the parameter's `_cdata`: name, elements, (first step, codec) of each stage, feedback,
+/// momentum, Nesterov's, weight decay.
+using PythonRules = std::unordered_map<
+    std::uintptr_t,
+    std::tuple<std::string, std::uint64_t, std::vector<std::pair<std::uint64_t, std::string>>, bool,
+               float, bool, float>>;
 
 void set_rules(Compression& compression, const PythonRules& given) {
   std::unordered_map<const void*, Rule> rules;
   for (const auto& [parameter, rule] : given) {
-    const auto& [name, elements, codec, feedback] = rule;
-    rules[reinterpret_cast<const void*>(parameter)] = {name, elements, Codec::parse(codec),
-                                                       feedback};
+    const auto& [name, elements, codecs, feedback, momentum, nesterov, weight_decay] = rule;
+    std::vector<Stage> stages;
+    for (const auto& [first_step, codec] : codecs) {
+      stages.push_back({first_step, Codec::parse(codec)});
+    }
+    rules[reinterpret_cast<const void*>(parameter)] = {
+        name, elements, std::move(stages), feedback, momentum, nesterov, weight_decay};
   }
   compression.set_rules(std::move(rules));
 }
@@ -221,6 +228,7 @@ PYBIND11_MODULE(_native, module) {
                     bool>(),
            py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)
       .def("set_rules", &set_rules)
+      .def("set_local_clip", &Compression::set_local_clip)
       .def("attach",
            [](const std::shared_ptr<Compression>& self, c10d::Reducer& reducer) {
              reducer.register_comm_hook(std::make_unique<Hook>(self));

@@ -37,7 +37,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 
-from . import channels, compressions, ddp, fsdp, settings
+from . import channels, compressions, ddp, fsdp, residual_settings, settings
 from . import stats as _stats
 from ._native import enter_exact, leave_exact
 from .settings import DEFAULT_CODEC
@@ -50,6 +50,7 @@ __all__ = [
     "compress",
     "exact",
     "load_state_dict",
+    "residual",
     "state_dict",
     "stats",
 ]
@@ -80,13 +81,9 @@ def compress(
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """
-    if isinstance(exact, str):  # its letters would be patterns, and "*" among them matches all
-        raise TypeError(f"exact takes a list of patterns; write exact=[{exact!r}]")
-    chosen = settings.Settings(codec, tuple(exact), dict(codecs or {}), feedback, seed)
-    for spec in (codec, *chosen.codecs.values(), *([weights] if weights else [])):
-        gradwire.codec(spec)  # raises, before ranks wait for one another
+    chosen = settings.Settings(codec, **_patterns(exact, codecs), feedback=feedback, seed=seed)
     wrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    chosen.check_patterns([name for name, _ in wrapped.named_parameters()])
+    _check(chosen, wrapped, [codec, *([weights] if weights else [])])
     if isinstance(model, FSDPModule):
         fsdp.compress(model, chosen, weights)
         return model
@@ -97,6 +94,61 @@ def compress(
         )
     if weights is not None:
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
+    ddp.compress(model, chosen)
+    return model
+
+
+def residual(
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    density: float = 0.001,
+    *,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    clip: float = 0.0,
+    warmup: int = 0,
+    ramp: bool = False,
+    values: str = "fp32",
+    small: str = DEFAULT_CODEC,
+    exact: Iterable[str] = (),
+    codecs: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> DistributedDataParallel:
+    """Sends the largest `density` of a model's gradients, and the rest later; returns the model.
+
+    For links so slow that `compress` still waits for them. All that is not sent stays on its rank
+    and grows until it is: save `state_dict` with your checkpoints. `momentum`, `nesterov` and
+    `weight_decay` are those of torch.optim.SGD, in whose place they act, before anything is sent:
+    `optimizer` must be an SGD without momentum.
+
+    In the first `warmup` steps gradients travel whole, through the codec `small`, or with `ramp` in
+    densities that fall from 25 %. `clip` limits the norm of all gradients together, which then wait
+    for the end of the backward pass: each rank's own to its share, clip / sqrt(ranks).
+    `values` is how the numbers travel: fp32, fp16, int8 or mean. Small layers take the codec
+    `small`; `exact`, `codecs` and `seed` are as in `compress`.
+    """
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(
+            f"residual compression is for DistributedDataParallel, and this is "
+            f"{type(model).__name__}; wrap the model first"
+        )
+    chosen = residual_settings.Settings(
+        **_patterns(exact, codecs),
+        seed=seed,
+        momentum=momentum,
+        nesterov=nesterov,
+        weight_decay=weight_decay,
+        clip=clip,
+        density=density,
+        values=values,
+        small=small,
+        warmup=warmup,
+        ramp=ramp,
+    )
+    residual_settings.check_optimizer(optimizer, chosen)
+    residual_settings.check_parameters(model.module)
+    _check(chosen, model.module, [small, chosen.sparse(density)])
     ddp.compress(model, chosen)
     return model
 
@@ -175,6 +227,19 @@ def stats(model: torch.nn.Module) -> Stats:
             "with `gradwire run` and a forward pass first"
         )
     return _stats.of(compression)
+
+
+def _patterns(exact: Iterable[str], codecs: Mapping[str, str] | None) -> dict[str, Any]:
+    if isinstance(exact, str):  # its letters would be patterns, and "*" among them matches all
+        raise TypeError(f"exact takes a list of patterns; write exact=[{exact!r}]")
+    return {"exact": tuple(exact), "codecs": dict(codecs or {})}
+
+
+def _check(chosen: settings.Settings, model: torch.nn.Module, specs: list[str]) -> None:
+    """Raises, before ranks wait for one another."""
+    for spec in (*specs, *chosen.codecs.values()):
+        gradwire.codec(spec)
+    chosen.check_patterns([name for name, _ in model.named_parameters()])
 
 
 @atexit.register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from weakref import WeakSet
 
 import gradwire_autoload as autoload
@@ -34,13 +35,13 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
     if compression is None:
         compressions.add(model, lambda number: _attached(model, number, chosen))
     else:
-        compression.set_rules(_rules(model, compression, chosen))
+        _apply(chosen, model, compression)
 
 
 def _attached(model: Ddp, number: int, chosen: settings.Settings) -> Compression:
     compression = Compression(channels.of(model.process_group), model.process_group, chosen.seed)
     compression.number = number
-    compression.set_rules(_rules(model, compression, chosen))
+    _apply(chosen, model, compression)
     compression.attach(model.reducer)
     model.logger._set_comm_hook_name("gradwire")
     return compression
@@ -82,18 +83,22 @@ def take_hook_of_user(model: Ddp, *hook) -> bool:
     return True
 
 
-def _rules(
-    model: Ddp, compression: Compression, chosen: settings.Settings
-) -> dict[int, tuple[str, int, str, bool]]:
-    return {
-        parameter._cdata: (
-            f"{compression.number}/{name}",
-            parameter.numel(),
-            chosen.codec_of(name, parameter),
-            chosen.feedback,
-        )
-        for name, parameter in model.module.named_parameters()
-    }
+def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
+    compression.set_rules(
+        {
+            parameter._cdata: (
+                f"{compression.number}/{name}",
+                parameter.numel(),
+                chosen.stages_of(name, parameter),
+                chosen.feedback,
+                chosen.momentum,
+                chosen.nesterov,
+                chosen.weight_decay,
+            )
+            for name, parameter in model.module.named_parameters()
+        }
+    )
+    compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
 
 
 def _has_own_hook(model: Ddp) -> bool:

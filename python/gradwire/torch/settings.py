@@ -24,18 +24,30 @@ class Settings:
     codecs: Mapping[str, str] = field(default_factory=dict)
     feedback: bool = False
     seed: int = 0
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    """Of all gradients' norm together; 0: never."""
 
     def codec_of(self, name: str, parameter) -> str:
-        """How the gradient of this parameter travels.
+        """How the gradient of this parameter travels."""
+        return self.fixed_codec_of(name, parameter) or self.codec
 
-        Biases, norms and small layers travel exactly, as does what the patterns in `exact` match.
+    def fixed_codec_of(self, name: str, parameter) -> str | None:
+        """Biases, norms and small layers travel exactly, as does what patterns in `exact` match;
+        other patterns may say how, too.
         """
         if parameter.dim() < 2 or parameter.numel() < LEAST_ELEMENTS:
             return "none"
         if any(fnmatchcase(name, pattern) for pattern in self.exact):
             return "none"
         chosen = (spec for pattern, spec in self.codecs.items() if fnmatchcase(name, pattern))
-        return next(chosen, self.codec)
+        return next(chosen, None)
+
+    def stages_of(self, name: str, parameter) -> list[tuple[int, str]]:
+        """Codecs and the steps from which on they are used."""
+        return [(0, self.codec_of(name, parameter))]
 
     def check_patterns(self, names: list[str]) -> None:
         """Raises when one matches none of a model's parameters, as one with a typing error does."""

@@ -1,0 +1,155 @@
+"""Residual compression: few numbers of every gradient, with momentum, and the rest later."""
+
+from __future__ import annotations
+
+import math
+
+import gradwire.torch
+import pytest
+import torch
+from test_torch_ddp import batches, small_model
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as Ddp
+from torch_ranks import digest, on_ranks
+
+MOMENTA = [
+    {"momentum": 0.9},
+    {"momentum": 0.9, "nesterov": True},
+    {"momentum": 0.5, "weight_decay": 0.01},
+]
+
+
+def wide_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 8)
+    )
+
+
+def train(model: nn.Module, optimizer, rank: int, steps: int, first: int = 0) -> list[float]:
+    losses = []
+    for x, y in batches(rank, steps, first):
+        loss = nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trained_exactly(rank: int, ours: bool, options: dict) -> list[torch.Tensor]:
+    model = Ddp(small_model())
+    if ours:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        gradwire.torch.residual(model, optimizer, exact=["*"], **options)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, **options)
+    train(model, optimizer, rank, 20)
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("options", MOMENTA)
+def test_without_loss_it_is_torchs_sgd(options):
+    plain = on_ranks(2, trained_exactly, False, options)[0]
+    for mine, reference in zip(on_ranks(2, trained_exactly, True, options)[0], plain, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-6)
+
+
+def trained_sparsely(rank: int, steps: int, options: dict):
+    model = Ddp(wide_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    gradwire.torch.residual(model, optimizer, 0.01, **options)
+    losses = train(model, optimizer, rank, steps)
+    return digest(model), losses, gradwire.torch.stats(model)
+
+
+@pytest.mark.parametrize("values", ["fp32", "fp16", "int8", "mean"])
+def test_it_learns_from_one_number_in_a_hundred(values):
+    results = on_ranks(3, trained_sparsely, 300, {"values": values})
+    assert len({bits for bits, *_ in results}) == 1
+    for _, losses, stats in results:
+        assert sum(losses[-20:]) / 20 < 0.8  # 2.08 at first
+        assert stats.layers["2.weight"].ratio > 30
+        assert stats.layers["4.weight"].codec.startswith("grid")  # small
+        assert stats.layers["2.bias"].codec == "none"
+
+
+@pytest.mark.parametrize("ramp", [False, True])
+def test_it_begins_with_more(ramp):
+    warm = on_ranks(2, trained_sparsely, 20, {"warmup": 20, "ramp": ramp})[0][2]
+    whole = on_ranks(2, trained_sparsely, 40, {"warmup": 20, "ramp": ramp})[0][2]
+    later = whole.layers["2.weight"].sent_bytes - warm.layers["2.weight"].sent_bytes
+    assert later * 5 < warm.layers["2.weight"].sent_bytes
+
+
+def clipped(rank: int, clip: float) -> tuple[float, float]:
+    """The norm of one update at a learning rate of 1, and what it should be."""
+    model = Ddp(small_model(), bucket_cap_mb=0.01)  # several buckets
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    gradwire.torch.residual(model, optimizer, exact=["*"], momentum=0.0, clip=clip)
+    alone = small_model()
+    expected = [torch.zeros_like(parameter) for parameter in alone.parameters()]
+    for other in range(2):
+        x, y = next(batches(other, 1))
+        gradients = torch.autograd.grad(
+            nn.functional.cross_entropy(alone(x), y), list(alone.parameters())
+        )
+        norm = math.sqrt(sum(g.square().sum().item() for g in gradients))
+        scale = min(1.0, clip / math.sqrt(2) / norm) if clip else 1.0
+        for total, gradient in zip(expected, gradients, strict=True):
+            total += gradient * scale / 2
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    train(model, optimizer, rank, 1)
+    moves = [b - p.detach() for b, p in zip(before, model.parameters(), strict=True)]
+    difference = sum((m - e).square().sum().item() for m, e in zip(moves, expected, strict=True))
+    return math.sqrt(difference), math.sqrt(sum(e.square().sum().item() for e in expected))
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1, 100.0])
+def test_each_rank_clips_its_own_gradients(clip):
+    for difference, norm in on_ranks(2, clipped, clip):
+        assert difference < 1e-5 * norm
+
+
+def stopped_and_resumed(rank: int, steps: int, state=None):
+    model = Ddp(wide_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    if state:
+        gradwire.torch.load_state_dict(state[rank][1])
+        model.module.load_state_dict(state[rank][0])
+    gradwire.torch.residual(model, optimizer, 0.01, warmup=4)
+    train(model, optimizer, rank, steps, 6 if state else 0)
+    return model.module.state_dict(), gradwire.torch.state_dict()
+
+
+def test_from_a_checkpoint_it_goes_on_to_the_bit():
+    whole = on_ranks(2, stopped_and_resumed, 12)
+    again = on_ranks(2, stopped_and_resumed, 6, on_ranks(2, stopped_and_resumed, 6))
+    for name, tensor in whole[0][0].items():
+        assert torch.equal(again[0][0][name], tensor), name
+
+
+def refusals(rank: int) -> list[str]:
+    model = Ddp(small_model())
+    parameters = list(model.parameters())
+    said = []
+    for optimizer, options in [
+        (torch.optim.SGD(parameters, lr=0.1, momentum=0.9), {}),
+        (torch.optim.AdamW(parameters), {}),
+        (torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1), {"weight_decay": 0.1}),
+        (torch.optim.SGD(parameters, lr=0.1), {"density": 2.0}),
+        (torch.optim.SGD(parameters, lr=0.1), {"values": "int4"}),
+    ]:
+        with pytest.raises((TypeError, ValueError)) as error:
+            gradwire.torch.residual(model, optimizer, **options)
+        said.append(str(error.value))
+    return said
+
+
+def test_what_would_be_done_twice_is_refused():
+    momentum, method, decay, density, values = on_ranks(1, refusals)[0]
+    assert "momentum=0" in momentum and "momentum=0.9 to gradwire.torch.residual" in momentum
+    assert "AdamW" in method and "SGD" in method
+    assert "weight_decay=0" in decay
+    assert "density" in density
+    assert "values" in values
