@@ -58,4 +58,11 @@ constexpr std::uint32_t hash_counter(std::uint32_t counter, StreamKey key) noexc
   return x ^ (x >> 16);
 }
 
+/// The 16 bits of an element, of a key that is folded once for many.
+constexpr std::uint16_t draw(std::uint64_t folded, std::uint64_t element) noexcept {
+  const std::uint32_t hash = hash_counter(counter_of(element), stream_key(folded, element));
+  const bool second_half = (element / 16) % 2 != 0;
+  return static_cast<std::uint16_t>(second_half ? hash >> 16 : hash);
+}
+
 }  // namespace gradwire

@@ -267,6 +267,30 @@ HWY_INLINE VI draw_vector(StreamKey key, uint64_t element) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// Sums, in an order that no vector width changes: 16 lanes, then halves onto halves.
+
+inline constexpr size_t kSumVectors = 16 / kLanes;
+
+template <class D>
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_to_four(D, hn::Vec<D> x) {
+  if constexpr (hn::MaxLanes(D()) == 8) {
+    const hn::Half<D> half;
+    return hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x));
+  } else {
+    return x;
+  }
+}
+
+HWY_INLINE float sum_lanes(VF* sums) {
+  for (size_t width = kSumVectors / 2; width > 0; width /= 2) {
+    for (size_t v = 0; v < width; ++v) sums[v] = hn::Add(sums[v], sums[v + width]);
+  }
+  const auto four = fold_to_four(F32(), sums[0]);
+  const auto two = hn::Add(four, hn::Shuffle1032(four));
+  return hn::GetLane(hn::Add(two, hn::Shuffle2301(two)));
+}
+
+// ---------------------------------------------------------------------------------------------
 
 /// x rounded to the nearest integer, ties to even, for |x| < 2^31; INT32_MIN for NaN. (Highway's
 /// own also handles what is out of range, at twice the cost.)
