@@ -145,14 +145,32 @@ inline Codec grid_codec(Input& input) {
   return Codec::parse(spec);
 }
 
+inline Codec sparse_codec(Input& input) {
+  static constexpr const char* kDensities[] = {"density=0.01", "density=0.25", "density=1"};
+  static constexpr const char* kSelects[] = {"bracket", "exact", "trimmed", "search"};
+  static constexpr const char* kValues[] = {"fp32", "fp16", "int8", "mean"};
+  const unsigned kind = input.below(6);
+  const char* const density = kDensities[input.below(3)];
+  const unsigned select = input.below(5);
+  if (kind >= 4) {
+    return Codec::parse(std::string("randomk:") + density +
+                        (kind == 5 ? ",scale=inverse" : ",scale=none"));
+  }
+  const std::string values = std::string(",values=") + kValues[kind];
+  if (select == 4) return Codec::parse("topk:threshold=1,ties=9999" + values);
+  return Codec::parse(std::string("topk:") + density + ",select=" + kSelects[select] + values);
+}
+
 inline Codec any_codec(Input& input) {
-  switch (input.below(3)) {
+  switch (input.below(4)) {
     case 0:
       return cast_codec(input);
     case 1:
       return bucketed_codec(input);
-    default:
+    case 2:
       return grid_codec(input);
+    default:
+      return sparse_codec(input);
   }
 }
 

@@ -29,6 +29,10 @@ SPECS = (
     "uniform:bits=9",
     "uniform:bits",
     "nothing:",
+    "topk:density=0.001,select=search,values=int8",
+    "topk:threshold=1e-40,ties=7,low_threshold=3e38,low_ties=65535,values=mean",
+    "topk:density=1,threshold=1",
+    "randomk:density=0.01,scale=inverse",
 )
 
 
@@ -66,15 +70,22 @@ def grid_choices(segment: Segment) -> bytes:
     return bytes([0, {0: 0, 0.5: 1}.get(locality, 2), rounding])
 
 
+def sparse_choices(segment: Segment) -> bytes:
+    if segment.codec == 7:
+        return bytes([segment.params[13], 0, segment.params[12]])
+    density, scale = struct.unpack("<fI", segment.params[:8])
+    return bytes([4 + scale, {0.25: 1, 1: 2}.get(density, 0), 0])
+
+
 def family(segment: Segment) -> int:
-    return 0 if segment.codec <= 2 else 1 if segment.codec <= 5 else 2
+    return 0 if segment.codec <= 2 else 1 if segment.codec <= 5 else segment.codec // 7 + 2
 
 
-CHOICES = (cast_choices, bucketed_choices, grid_choices)
+CHOICES = (cast_choices, bucketed_choices, grid_choices, sparse_choices)
 
 
 def write_payloads(segments: dict[str, Segment]) -> None:
-    for kind, wanted in ((0, 8), (1, 16), (2, 24)):
+    for kind, wanted in ((0, 8), (1, 16), (2, 24), (3, 24)):
         names = [name for name, segment in segments.items() if family(segment) == kind]
         for i, name in enumerate(names[:: max(1, len(names) // wanted)]):
             write_payload(name, segments[name], for_isa=i % 2 == 0)
@@ -89,8 +100,11 @@ def write_payload(name: str, segment: Segment, for_isa: bool) -> None:
         write(
             "bucketed_fuzz", name, choices + struct.pack("<BH", 0, segment.count) + segment.payload
         )
-    else:
+    elif kind == 2:
         write("grid_fuzz", name, choices + struct.pack("<BI", 0, segment.count) + segment.payload)
+    else:
+        inner = struct.pack("<BBI", segment.dtype, 0, segment.count)
+        write("sparse_fuzz", name, choices + inner + segment.payload)
     if for_isa and segment.count < 1 << 16:
         inner = bytes([1, kind]) + choices + struct.pack("<BH", segment.dtype, segment.count)
         write("isa_fuzz", f"decode_{name}", inner + segment.payload)
@@ -99,7 +113,15 @@ def write_payload(name: str, segment: Segment, for_isa: bool) -> None:
 def write_numbers(segments: dict[str, Segment]) -> None:
     """Numbers to encode: what `none` holds."""
     numbers = [segment for segment in segments.values() if segment.codec == 0]
-    for i, codec in enumerate((b"\x00\x01", b"\x01\x00\x03\x20" + bytes(4), b"\x02\x00\x01\x02")):
+    for i, codec in enumerate(
+        (
+            b"\x00\x01",
+            b"\x01\x00\x03\x20" + bytes(4),
+            b"\x02\x00\x01\x02",
+            b"\x03\x02\x01\x01",
+            b"\x03\x05\x01\x00",
+        )
+    ):
         for j, source in enumerate(numbers):
             key = struct.pack("<QQB", 7, 128, 7)
             write(
@@ -145,6 +167,9 @@ def main() -> None:
         "packed_width_32",
         "coded_no_words",
         "coded_class_escape_46",
+        "topk_one_more",
+        "topk_no_one",
+        "randomk_no_numbers",
     ):
         write("frame_fuzz", f"bad_{name}", (GOLDEN / "bad" / f"{name}.frame").read_bytes())
     segments = golden_segments()

@@ -275,6 +275,56 @@ void add_grid_cases(std::vector<GoldenCase>& cases) {
   cases.push_back({"grid_chunk_modes", {segment("grid", last_only)}});
 }
 
+/// Values on which only some are large: blocks of neighbors, and single ones.
+Floats some_large(std::uint64_t seed, std::size_t count) {
+  Floats x = bells(seed, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool large = mix64(seed + i / 40) % 50 == 0 || mix64(seed + 3 * i) % 200 == 0;
+    x[i] = std::ldexp(x[i], large ? 0 : -20);
+  }
+  return x;
+}
+
+const std::vector<std::string> kValueKinds = {"fp32", "fp16", "int8", "mean"};
+
+void add_sparse_cases(std::vector<GoldenCase>& cases) {
+  const Floats hard = with(some_large(27, 3000), {{0, NAN},
+                                                  {1, -kInfinity},
+                                                  {2000, kInfinity},
+                                                  {2500, kLargest},
+                                                  {2501, -kLargest},
+                                                  {2999, kSmallest}});
+  const Floats x = heavy_tailed(28, 5000);
+  for (const std::string& values : kValueKinds) {
+    const std::string last = ",values=" + values;
+    cases.push_back(
+        {"topk_" + values,
+         {segment("topk:density=0.02" + last, x), segment("topk:density=0.5" + last, x),
+          segment("topk:density=1" + last, x), segment("topk:density=0.001" + last, {-1.5f}),
+          segment("topk:density=0.1" + last, some_large(29, 5000), Dtype::bf16),
+          segment("topk:threshold=0" + last, hard), segment("topk:density=0.01" + last, Floats(1000)),
+          segment("topk:density=0.1" + last, {})}});
+  }
+  cases.push_back(
+      {"topk_selects", each({"topk:density=0.01,select=exact", "topk:density=0.01,select=trimmed",
+                             "topk:density=0.01,select=search"},
+                            x)});
+  cases.push_back({"topk_ties",
+                   {segment("topk:density=0.01", Floats(5000, -3.0f), Dtype::f32, 1280),
+                    segment("topk:threshold=3,ties=999,low_threshold=3,low_ties=77,values=mean",
+                            Floats(5000, 3.0f))}});
+  cases.push_back(
+      {"topk_wide_gaps", {segment("topk:threshold=1", with(Floats(200000), {{199999, 2.0f}}))}});
+  cases.push_back(
+      {"randomk",
+       {segment("randomk:density=0.1", x), segment("randomk:density=0.1,scale=inverse", x),
+        segment("randomk:density=1", bells(30, 300), Dtype::f16),
+        segment("randomk:density=0.3,scale=inverse", bells(31, 3000), Dtype::bf16, 1280),
+        segment("randomk:density=0.25", bells(32, 6000), Dtype::f32, kRegionElements - 1280),
+        segment("randomk:density=0.25,scale=inverse", hard), segment("randomk", {-1.5f}),
+        segment("randomk", {})}});
+}
+
 // ---------------------------------------------------------------------------------------------
 // Bad frames
 
@@ -403,7 +453,7 @@ void add_bad_envelopes(BadCases& bad) {
 void add_bad_segments(BadCases& bad) {
   const Bytes uniform =
       frame_of("uniform:bits=3,bucket=4,rounding=nearest", {0.5f, 1, -1, 2.5f, 7});
-  bad.forged_field("codec_7", uniform, kSegmentAt, std::uint8_t{7}, Status::unknown_codec);
+  bad.forged_field("codec_9", uniform, kSegmentAt, std::uint8_t{9}, Status::unknown_codec);
   bad.forged_field("codec_255", uniform, kSegmentAt, std::uint8_t{255}, Status::unknown_codec);
   bad.forged_field("dtype_3", uniform, kSegmentAt + 1, std::uint8_t{3}, Status::unknown_codec);
   bad.forged_field("uniform_scheme", uniform, kParamsAt, std::uint8_t{1});
@@ -431,6 +481,55 @@ void add_bad_segments(BadCases& bad) {
   const Bytes sign = frame_of("sign", {1, 2, 3});
   bad.forged_field("sign_2_bits", sign, kParamsAt + 1, std::uint8_t{2});
   bad.forged_field("sign_stochastic", sign, kParamsAt + 2, std::uint8_t{0});
+}
+
+void add_bad_sparse_payloads(BadCases& bad) {
+  const Floats x = some_large(33, 1000);
+  const Bytes topk = frame_of("topk:density=0.05", x);
+  bad.forged_field("topk_density_0", topk, kParamsAt, 0.0f);
+  bad.forged_field("topk_density_above_1", topk, kParamsAt, 1.5f);
+  bad.forged_field("topk_density_nan", topk, kParamsAt, NAN);
+  bad.forged_field("topk_low_threshold_unfitted", topk, kParamsAt + 4, 1.0f);
+  bad.forged_field("topk_ties_unfitted", topk, kParamsAt + 8, std::uint16_t{1});
+  bad.forged_field("topk_low_ties_unfitted", topk, kParamsAt + 10, std::uint16_t{1});
+  bad.forged_field("topk_select_5", topk, kParamsAt + 12, std::uint8_t{5});
+  bad.forged_field("topk_values_4", topk, kParamsAt + 13, std::uint8_t{4});
+  bad.forged_in_payload("topk_too_many", topk, 0, std::uint64_t{1001});
+  bad.forged_in_payload("topk_one_more", topk, 0, std::uint64_t{51});
+  bad.forged_in_payload("topk_one_fewer", topk, 0, std::uint64_t{49});
+  bad.forged_in_payload("topk_none", topk, 0, std::uint64_t{0});
+  bad.forged_in_payload("topk_width_57", topk, 8, std::uint8_t{57});
+  bad.forged_in_payload("topk_width_254", topk, 8, std::uint8_t{254});
+  bad.forged_payload("topk_half_header", topk, [](Bytes& payload) { payload.resize(7); });
+  bad.forged_payload("topk_no_group", topk, [](Bytes& payload) { payload.resize(8); });
+  bad.forged_payload("topk_no_gaps", topk, [](Bytes& payload) { payload.resize(9); });
+  bad.forged_payload("topk_byte_missing", topk, [](Bytes& payload) { payload.pop_back(); });
+  bad.forged_payload("topk_byte_behind", topk,
+                     [](Bytes& payload) { payload.push_back(std::byte{0}); });
+  bad.forged_field("topk_place_beyond_count", topk, kCountAt, std::uint64_t{500});
+  bad.forged_payload("topk_no_one", topk, [](Bytes& payload) {
+    std::fill(payload.begin() + 9, payload.end(), std::byte{0});
+  });
+  const Bytes fitted = frame_of("topk:threshold=1,values=int8", {3, 2, 0, 1});
+  bad.forged_field("topk_threshold_nan", fitted, kParamsAt, NAN);
+  bad.forged_field("topk_threshold_infinite", fitted, kParamsAt, kInfinity);
+  bad.forged_field("topk_threshold_negative", fitted, kParamsAt, -0.0f);
+  bad.forged_field("topk_low_threshold_of_both", fitted, kParamsAt + 4, 1.0f);
+  bad.forged_in_payload("topk_int8_floats_missing", fitted, payload_of(fitted).size() - 6, NAN);
+  const Bytes all = frame_of("topk:threshold=0,values=mean", {3, 2, 1});
+  bad.forged_field("topk_no_gaps_beyond_count", all, kCountAt, std::uint64_t{2});
+
+  const Bytes randomk = frame_of("randomk:density=0.1", with(x, {{77, NAN}}));
+  bad.forged_field("randomk_density_0", randomk, kParamsAt, 0.0f);
+  bad.forged_field("randomk_density_nan", randomk, kParamsAt, NAN);
+  bad.forged_field("randomk_scale_2", randomk, kParamsAt + 4, std::uint32_t{2});
+  bad.forged_field("randomk_rest", randomk, kParamsAt + 13, std::uint8_t{1});
+  bad.forged_in_payload("randomk_first_element", randomk, 8, std::uint64_t{64});
+  bad.forged_payload("randomk_half_header", randomk, [](Bytes& payload) { payload.resize(15); });
+  bad.forged_payload("randomk_no_numbers", randomk, [](Bytes& payload) { payload.resize(16); });
+  bad.forged_payload("randomk_byte_missing", randomk, [](Bytes& payload) { payload.pop_back(); });
+  bad.forged_payload("randomk_byte_behind", randomk,
+                     [](Bytes& payload) { payload.push_back(std::byte{0}); });
 }
 
 void add_bad_grid_payloads(BadCases& bad) {
@@ -551,6 +650,7 @@ std::vector<GoldenCase> golden_cases() {
   add_general_cases(cases);
   add_bucketed_cases(cases);
   add_grid_cases(cases);
+  add_sparse_cases(cases);
   return cases;
 }
 
@@ -559,6 +659,7 @@ std::vector<BadCase> bad_cases() {
   add_bad_envelopes(bad);
   add_bad_segments(bad);
   add_bad_grid_payloads(bad);
+  add_bad_sparse_payloads(bad);
   add_bad_coded_chunks(bad);
   return bad.take();
 }

@@ -492,6 +492,127 @@ def packed_chunk(grid: Grid, reader: Bytes, first: int, count: int) -> np.ndarra
     return np.concatenate(parts)
 
 
+# 9. Sparse ----------------------------------------------------------------------------------------
+
+FP32, FP16, INT8, MEAN = range(4)
+GROUP = 128
+NO_GAPS = 255
+FITTED = 4
+
+
+class Bits:
+    """Bits from the front of bytes, the lowest of each byte first."""
+
+    def __init__(self, data: bytes) -> None:
+        self.bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+        self.at = 0
+
+    def zeros(self) -> int:
+        ones = np.flatnonzero(self.bits[self.at :])
+        demand(len(ones) > 0)
+        self.at += int(ones[0]) + 1
+        return int(ones[0])
+
+    def number(self, width: int) -> int:
+        demand(self.at + width <= len(self.bits))
+        self.at += width
+        return sum(int(bit) << i for i, bit in enumerate(self.bits[self.at - width : self.at]))
+
+
+def read_places(reader: Bytes, members: int, first: int) -> list[int]:
+    width = reader.one("B")
+    if width == NO_GAPS:
+        return list(range(first, first + members))
+    demand(width <= 56)
+    bits = Bits(reader.data[reader.at :])
+    places = []
+    for _ in range(members):
+        gap = bits.zeros() << width
+        gap += bits.number(width)
+        places.append(first + gap)
+        first = places[-1] + 1
+    reader.take((bits.at + 7) // 8)
+    return places
+
+
+def read_group_numbers(reader: Bytes, members: int, values: int) -> np.ndarray:
+    if values == FP32:
+        return widen_f32(reader.take(4 * members))
+    unit = widen_f32(reader.take(4))[0]
+    if values == FP16:
+        return widen_f16(reader.take(2 * members)) * unit
+    if np.isnan(unit):
+        return widen_f32(reader.take(4 * members))
+    return np.frombuffer(reader.take(members), np.int8).astype(np.float32) * unit
+
+
+def read_sparse(reader: Bytes, values: int, out: np.ndarray) -> None:
+    """Puts elements where they belong; the rest of the payload is theirs."""
+    left = reader.one("Q")
+    demand(left <= len(out))
+    mean = widen_f32(reader.take(4))[0] if values == MEAN else None
+    first = 0
+    while left > 0:
+        members = min(left, GROUP)
+        places = read_places(reader, members, first)
+        first = places[-1] + 1
+        demand(first <= len(out))
+        out[places] = mean if values == MEAN else read_group_numbers(reader, members, values)
+        left -= members
+    demand(reader.empty)
+
+
+# 10. topk -----------------------------------------------------------------------------------------
+
+
+def is_magnitude(bits: int) -> bool:
+    return bits <= 0x7F7FFFFF
+
+
+def topk_params(params: bytes) -> bool:
+    density = struct.unpack("<f", params[:4])[0]
+    threshold, low_threshold, ties, low_ties, select, values = struct.unpack("<IIHHBB", params)
+    if select > FITTED or values > MEAN:
+        return False
+    low_used = low_threshold != 0 or low_ties != 0
+    if select < FITTED:
+        return float(np.float32(1e-5)) <= density <= 1 and ties == 0 and not low_used
+    return (
+        is_magnitude(threshold) and is_magnitude(low_threshold) and (values == MEAN or not low_used)
+    )
+
+
+def decode_topk(segment: Segment) -> np.ndarray:
+    out = np.zeros(segment.count, np.float32)
+    read_sparse(Bytes(segment.payload), segment.params[13], out)
+    return out
+
+
+# 11. randomk --------------------------------------------------------------------------------------
+
+
+def randomk_params(params: bytes) -> bool:
+    density, scale = struct.unpack("<fI", params[:8])
+    return float(np.float32(1e-4)) <= density <= 1 and scale <= 1 and not any(params[8:])
+
+
+def decode_randomk(segment: Segment) -> np.ndarray:
+    density, scale = struct.unpack("<fI", segment.params[:8])
+    limit = int(np.floor(density * 65536 + 0.5))
+    reader = Bytes(segment.payload)
+    folded, first = reader.unpack("QQ")
+    demand(first % 128 == 0)
+    chosen = [i for i in range(segment.count) if random_bits(folded, (first + i) & MASK64) < limit]
+    size, widen = WIDEN[segment.dtype]
+    numbers = widen(reader.take(size * len(chosen)))
+    if scale == 1:
+        numbers = np.clip(numbers * (np.float32(65536) / np.float32(limit)), -LARGEST, LARGEST)
+    out = np.zeros(segment.count, np.float32)
+    out[chosen] = numbers
+    read_sparse(reader, MEAN, out)
+    return out
+
+
 # The codecs, by number ----------------------------------------------------------------------------
 
 
@@ -512,6 +633,8 @@ CODECS = [
     ),
     CodecKind("sign", lambda params: bucketed_params(params, SIGN, 1, 1), decode_bucketed),
     CodecKind("grid", grid_params, decode_grid),
+    CodecKind("topk", topk_params, decode_topk),
+    CodecKind("randomk", randomk_params, decode_randomk),
 ]
 
 

@@ -73,8 +73,10 @@ class Codec {
   Traits traits() const noexcept;
 
   /// A codec for slices of `layer`: statistics that must be taken over a whole layer (the `grid`
-  /// codec's rms and, with `nmse=`, its step) are taken here, once. Codecs that need none return
-  /// themselves. Encoding with an unfitted codec takes the statistics from the slice it is given.
+  /// codec's rms and, with `nmse=`, its step; the `topk` codec's threshold) are taken here, once.
+  /// Codecs that need none, or have been fitted, return themselves. Encoding with an unfitted codec
+  /// takes the statistics from the slice it is given. To use a `topk` threshold for several steps,
+  /// keep the fitted codec.
   Codec fit(ConstTensorView layer) const noexcept { return fit(std::span(&layer, 1)); }
   /// Also fills `notes`, of which there are `note_count(layer.count)`: with them, encoding need not
   /// look twice at every number. It writes the same bytes without them.

@@ -130,11 +130,13 @@ TEST_P(Allocation, frames_allocate_nothing) {
   EXPECT_EQ(allocated, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(, Allocation,
-                         testing::Values("none", "fp16", "bf16", "uniform",
-                                         "uniform:bucket=7,bits=3", "exponential", "sign", "grid",
-                                         "grid:nmse=0.01",
-                                         "grid:step=0.1,locality=0,rounding=dither"));
+INSTANTIATE_TEST_SUITE_P(
+    , Allocation,
+    testing::Values("none", "fp16", "bf16", "uniform", "uniform:bucket=7,bits=3", "exponential",
+                    "sign", "grid", "grid:nmse=0.01", "grid:step=0.1,locality=0,rounding=dither",
+                    "topk", "topk:select=exact,values=fp16,density=0.5",
+                    "topk:select=trimmed,values=int8", "topk:select=search,values=mean", "randomk",
+                    "randomk:density=1,scale=inverse"));
 
 }  // namespace
 }  // namespace gradwire

@@ -168,6 +168,19 @@ std::vector<std::string> every_spec() {
       }
     }
   }
+  for (const std::string values : {"fp32", "fp16", "int8", "mean"}) {
+    for (const std::string select : {"bracket", "exact", "trimmed", "search"}) {
+      specs.push_back("topk:density=0.05,select=" + select + ",values=" + values);
+    }
+    specs.push_back("topk:density=0.001,values=" + values);
+    specs.push_back("topk:density=1,values=" + values);
+    specs.push_back("topk:threshold=0.5,ties=30000,values=" + values);
+  }
+  for (const std::string scale : {"none", "inverse"}) {
+    for (const std::string density : {"0.01", "0.3", "1"}) {
+      specs.push_back("randomk:density=" + density + ",scale=" + scale);
+    }
+  }
   return specs;
 }
 
@@ -182,7 +195,11 @@ std::vector<std::string> typical_specs() {
           "sign:bucket=100",
           "grid:step=0.5",
           "grid:step=0.01,locality=0,rounding=dither",
-          "grid:nmse=0.01,locality=1,rounding=nearest"};
+          "grid:nmse=0.01,locality=1,rounding=nearest",
+          "topk:density=0.01",
+          "topk:density=0.1,select=exact,values=int8",
+          "topk:density=0.01,select=search,values=mean",
+          "randomk:density=0.1,scale=inverse"};
 }
 
 std::vector<std::byte> encode(const Codec& codec, const Tensor& x, const EncodeOptions& options) {

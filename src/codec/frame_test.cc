@@ -290,9 +290,12 @@ TEST(HostileFrame, count_that_the_payload_does_not_have_is_refused) {
     for (const std::uint64_t count : {0, 1, 150, 290, 310, 100'000}) {
       Tensor out(count, Dtype::f32);
       const Bytes bytes = with(good, kCountAt, count);
-      // One grid payload may well decode as another count's numbers; the rest know their size.
+      // Payloads of some may well decode as another count's numbers; the rest know their size.
       const Status status = decode_frame(bytes, out.view());
-      EXPECT_TRUE(status == Status::corrupt || spec.starts_with("grid")) << spec << " " << count;
+      EXPECT_TRUE(status == Status::corrupt || spec.starts_with("grid") ||
+                  (spec.starts_with("topk") && count > 1) ||
+                  (spec.starts_with("randomk") && count > 150))
+          << spec << " " << count;
     }
   }
 }

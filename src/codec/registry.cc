@@ -7,7 +7,8 @@
 namespace gradwire {
 namespace {
 
-constexpr std::array kKinds = {&kNone, &kFp16, &kBf16, &kUniform, &kExponential, &kSign, &kGrid};
+constexpr std::array kKinds = {&kNone, &kFp16, &kBf16, &kUniform, &kExponential,
+                               &kSign, &kGrid, &kTopk, &kRandomk};
 
 std::string kind_names() {
   std::string names;

@@ -84,6 +84,8 @@ extern const CodecKind kUniform;
 extern const CodecKind kExponential;
 extern const CodecKind kSign;
 extern const CodecKind kGrid;
+extern const CodecKind kTopk;
+extern const CodecKind kRandomk;
 
 /// All kinds, in the order in which help texts list them.
 std::span<const CodecKind* const> codec_kinds() noexcept;

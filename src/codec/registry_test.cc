@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -64,10 +65,13 @@ TEST(Traits, fixed_sizes_depend_on_the_count_alone) {
   for (const std::string& spec : every_spec()) {
     const Codec codec = Codec::parse(spec);
     std::vector<std::size_t> sizes;
-    for (const auto& x : {gradient_like(3000), gaussian(3000), std::vector<float>(3000)}) {
-      sizes.push_back(encode(codec, Tensor(x, Dtype::f32)).size());
+    for (const auto& x : {gradient_like(3000), gaussian(3000), std::vector<float>(3000),
+                          std::vector<float>(3000, INFINITY)}) {
+      const EncodeOptions options{.random = {.seed = sizes.size()}};
+      sizes.push_back(encode(codec, Tensor(x, Dtype::f32), options).size());
     }
-    const bool same = sizes[0] == sizes[1] && sizes[1] == sizes[2];
+    const bool same = std::all_of(sizes.begin(), sizes.end(),
+                                  [&](std::size_t size) { return size == sizes.front(); });
     EXPECT_EQ(codec.traits().fixed_size, same) << spec;
   }
 }

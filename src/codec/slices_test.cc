@@ -34,7 +34,8 @@ TEST_P(Slices, decode_to_what_the_whole_decodes_to) {
   for (const char* spec :
        {"uniform:bits=4,bucket=128", "uniform:bits=1,bucket=32,meta=fp32",
         "uniform:bits=3,bucket=64", "exponential:bits=4,bucket=128", "exponential:bits=3,bucket=1",
-        "grid:step=0.5,rms=1", "grid:step=0.5,locality=0,rms=1,rounding=dither"}) {
+        "grid:step=0.5,rms=1", "grid:step=0.5,locality=0,rms=1,rounding=dither", "topk:threshold=1",
+        "randomk:density=0.1,scale=inverse"}) {
     const Codec codec = Codec::parse(spec);
     on_every_isa([&] {
       const std::vector<float> whole = pass(codec, Tensor(x, Dtype::f32), options);
