@@ -23,7 +23,15 @@ from jobs import read_until
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "gradwire"
 BASELINE = "uniform:bits=4,bucket=128,rounding=stochastic"
-COMMANDS = ["bench codec", "bench distortion", "bench coder", "bench train", "inspect", "hosts"]
+COMMANDS = [
+    "bench codec",
+    "bench distortion",
+    "bench coder",
+    "bench select",
+    "bench train",
+    "inspect",
+    "hosts",
+]
 ESCAPE = "\x1b"
 DEADLINE_SECONDS = 120
 
@@ -107,6 +115,9 @@ class Mistakes(CommandLine):
             ("bench codec --isa mmx", "'mmx' is not available.*scalar"),
             ("bench distortion --codec grid:step=none", "step"),
             ("bench distortion --group nothing", "gaussian, laplace and student_t3"),
+            ("bench select --density 2", "--density"),
+            ("bench select --elements 0", "--elements 0 leaves nothing"),
+            ("bench select --data cauchy", "gaussian, laplace, student, sparse"),
             ("bench train --methods glo", "unknown codec 'glo'"),
             ("bench train --methods gloo,uniform:bits=4,buckets=2", "buckets.*bucket"),
             ("bench train --model alexnet", "--model.*vgg.*resnet.*transformer"),
@@ -270,6 +281,30 @@ class BenchCoder(CommandLine):
         self.assertGreater(document["ours_bits"], document["entropy_bits"])
         if document["htscodecs_bits"] is not None:
             self.assertGreater(document["htscodecs_bits"], document["entropy_bits"])
+
+
+class BenchSelect(CommandLine):
+    def test_json_has_a_row_per_method_and_what_it_selects(self):
+        arguments = "bench select --json --elements 256K --density 0.01 --repeat 1"
+        document = self.json_of(arguments)
+        self.assertEqual(2622, document["wanted"])
+        self.assertGreater(document["read_gbps"], 0)
+        rows = {row["method"]: row for row in document["rows"]}
+        self.assertEqual(
+            ["nth_element", "exact", "bracket", "trimmed", "search", "reused"], list(rows)
+        )
+        for row in rows.values():
+            self.assertEqual((1 << 18, 0.01), (row["elements"], row["density"]))
+            self.assertGreater(row["seconds"], 0)
+            self.assertGreaterEqual(row["whole_seconds"], row["seconds"])
+            self.assertGreater(row["read_gbps"], 0)
+            self.assertTrue(1311 <= row["selected"] <= 5244, row)
+            self.assertTrue(0 < row["energy"] < 1, row)
+        for exact in ("nth_element", "exact", "trimmed"):
+            self.assertEqual(2622, rows[exact]["selected"])
+        self.assertEqual(rows["nth_element"]["energy"], rows["exact"]["energy"])
+        self.assertGreater(rows["bracket"]["energy_of_exact"], 0.97)
+        self.assertEqual(rows["bracket"]["selected"], rows["reused"]["selected"])
 
 
 class Inspect(CommandLine):
