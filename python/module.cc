@@ -300,7 +300,8 @@ nb::list inspect(nb::handle frame) {
 
 nb::tuple traits(const Codec& codec) {
   const Traits traits = codec.traits();
-  return nb::make_tuple(traits.lossless, traits.unbiased, traits.fixed_size, traits.keeps_zeros);
+  return nb::make_tuple(traits.lossless, traits.unbiased, traits.fixed_size, traits.keeps_zeros,
+                        traits.sparse);
 }
 
 nb::object random_array(std::size_t count, nb::handle seed, nb::handle step, nb::handle tensor,

@@ -187,10 +187,11 @@ GRADWIRE_API const char* gradwire_codec_list(size_t index);
 
 // What may be relied upon, whatever the numbers.
 enum gradwire_trait {
-  GRADWIRE_LOSSLESS = 1,    // decodes to the very bits that were encoded (same dtype)
-  GRADWIRE_UNBIASED = 2,    // the mean of the decoded value over seeds is the encoded value
-  GRADWIRE_FIXED_SIZE = 4,  // the encoded size depends on the count alone
-  GRADWIRE_KEEPS_ZEROS = 8  // an exact zero decodes to an exact zero
+  GRADWIRE_LOSSLESS = 1,     // decodes to the very bits that were encoded (same dtype)
+  GRADWIRE_UNBIASED = 2,     // the mean of the decoded value over seeds is the encoded value
+  GRADWIRE_FIXED_SIZE = 4,   // the encoded size depends on the count alone
+  GRADWIRE_KEEPS_ZEROS = 8,  // an exact zero decodes to an exact zero
+  GRADWIRE_SPARSE = 16       // few numbers are sent, and all others decode to zero
 };
 
 // The sum of the codec's `GRADWIRE_*` traits.

@@ -72,6 +72,8 @@ class Traits(NamedTuple):
     """The encoded size depends on the count alone."""
     keeps_zeros: bool
     """An exact zero decodes to an exact zero."""
+    sparse: bool
+    """Few numbers are sent, and all others decode to zero."""
 
 
 @dataclass(frozen=True)

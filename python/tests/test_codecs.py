@@ -84,12 +84,13 @@ def test_codecs_are_immutable():
 def test_traits_are_true_or_false(spec):
     traits = gradwire.codec(spec).traits
     assert all(type(value) is bool for value in traits)
-    assert traits._fields == ("lossless", "unbiased", "fixed_size", "keeps_zeros")
+    assert traits._fields == ("lossless", "unbiased", "fixed_size", "keeps_zeros", "sparse")
 
 
 def test_traits_of_known_codecs():
-    assert gradwire.codec("none").traits == gradwire.Traits(True, True, True, True)
+    assert gradwire.codec("none").traits == gradwire.Traits(True, True, True, True, False)
     assert gradwire.codec("uniform:rounding=stochastic").traits.unbiased
+    assert gradwire.codec("topk").traits.sparse
     assert not gradwire.codec("uniform:rounding=nearest").traits.unbiased
     assert gradwire.codec("grid:rounding=stochastic").traits.keeps_zeros
 

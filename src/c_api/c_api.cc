@@ -192,6 +192,7 @@ uint32_t gradwire_codec_traits(const gradwire_codec* codec) {
   if (traits.unbiased) sum |= GRADWIRE_UNBIASED;
   if (traits.fixed_size) sum |= GRADWIRE_FIXED_SIZE;
   if (traits.keeps_zeros) sum |= GRADWIRE_KEEPS_ZEROS;
+  if (traits.sparse) sum |= GRADWIRE_SPARSE;
   return sum;
 }
 

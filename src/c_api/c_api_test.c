@@ -97,6 +97,7 @@ static void codecs_have_traits(void) {
   EXPECT((gradwire_codec_traits(none) & GRADWIRE_LOSSLESS) != 0);
   EXPECT((gradwire_codec_traits(none) & GRADWIRE_FIXED_SIZE) != 0);
   EXPECT((gradwire_codec_traits(none) & GRADWIRE_KEEPS_ZEROS) != 0);
+  EXPECT((gradwire_codec_traits(none) & GRADWIRE_SPARSE) == 0);
   EXPECT((gradwire_codec_traits(uniform) & GRADWIRE_LOSSLESS) == 0);
   EXPECT((gradwire_codec_traits(uniform) & GRADWIRE_UNBIASED) != 0);
   EXPECT((gradwire_codec_traits(nearest) & GRADWIRE_UNBIASED) == 0);

@@ -65,7 +65,8 @@ Traits traits(const Codec::Params& params) noexcept {
   return {.lossless = false,
           .unbiased = unpack<Settings>(params).scale == Scale::inverse,
           .fixed_size = false,
-          .keeps_zeros = true};
+          .keeps_zeros = true,
+          .sparse = true};
 }
 
 std::size_t max_bytes(const Codec::Params&, std::size_t count) noexcept {

@@ -92,7 +92,11 @@ bool valid(const Codec::Params& params) noexcept {
 }
 
 Traits traits(const Codec::Params&) noexcept {
-  return {.lossless = false, .unbiased = false, .fixed_size = false, .keeps_zeros = true};
+  return {.lossless = false,
+          .unbiased = false,
+          .fixed_size = false,
+          .keeps_zeros = true,
+          .sparse = true};
 }
 
 /// How many of `count` elements are wanted: count * density, rounded up. The density has been
@@ -122,7 +126,8 @@ bool is_empty(std::span<const ConstTensorView> layer) noexcept {
                      [](const ConstTensorView& x) { return x.count == 0; });
 }
 
-Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> layer) noexcept {
+Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> layer,
+                  std::span<double>) noexcept {
   const auto settings = unpack<Settings>(params);
   if (settings.fitted() || is_empty(layer)) return params;
   const Side side = settings.two_sided() ? Side::both : Side::positive;
