@@ -10,6 +10,7 @@ gloo; so it is the launcher that has its gradients compressed.
 import tempfile
 
 from text_model import fingerprint, read_text
+from torch import distributed
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 CONTEXT, SAMPLES = 32, 2048
@@ -37,3 +38,4 @@ trainer = Trainer(
 )
 trainer.train()
 print(f"rank {arguments.process_index}: weights {fingerprint(trainer.model)}")
+distributed.destroy_process_group()  # or gloo's threads may outlive Python, and abort at its end

@@ -298,6 +298,7 @@ def groups_end_and_begin_again(rank, size, folder):
             dist.destroy_process_group()
         store = dist.FileStore(f"{folder}/life-{life}", size)
         dist.init_process_group("gradwire", store=store, rank=rank, world_size=size)
+    dist.barrier()  # gloo on other ranks may not be ready when this one's is
 
 
 def test_groups_end_and_begin_again(tmp_path):
