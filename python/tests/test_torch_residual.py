@@ -7,7 +7,7 @@ import math
 import gradwire.torch
 import pytest
 import torch
-from test_torch_ddp import batches, small_model
+from test_torch_ddp import batches, small_model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch_ranks import digest, on_ranks
@@ -26,17 +26,6 @@ def wide_model() -> nn.Module:
     )
 
 
-def train(model: nn.Module, optimizer, rank: int, steps: int, first: int = 0) -> list[float]:
-    losses = []
-    for x, y in batches(rank, steps, first):
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
 def trained_exactly(rank: int, ours: bool, options: dict) -> list[torch.Tensor]:
     model = Ddp(small_model())
     if ours:
@@ -44,7 +33,7 @@ def trained_exactly(rank: int, ours: bool, options: dict) -> list[torch.Tensor]:
         gradwire.torch.residual(model, optimizer, exact=["*"], **options)
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, **options)
-    train(model, optimizer, rank, 20)
+    train(model, rank, 20, optimizer=optimizer)
     return [parameter.detach() for parameter in model.parameters()]
 
 
@@ -59,7 +48,7 @@ def trained_sparsely(rank: int, steps: int, options: dict):
     model = Ddp(wide_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
     gradwire.torch.residual(model, optimizer, 0.01, **options)
-    losses = train(model, optimizer, rank, steps)
+    losses = train(model, rank, steps, optimizer=optimizer)
     return digest(model), losses, gradwire.torch.stats(model)
 
 
@@ -99,7 +88,7 @@ def clipped(rank: int, clip: float) -> tuple[float, float]:
         for total, gradient in zip(expected, gradients, strict=True):
             total += gradient * scale / 2
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    train(model, optimizer, rank, 1)
+    train(model, rank, 1, optimizer=optimizer)
     moves = [b - p.detach() for b, p in zip(before, model.parameters(), strict=True)]
     difference = sum((m - e).square().sum().item() for m, e in zip(moves, expected, strict=True))
     return math.sqrt(difference), math.sqrt(sum(e.square().sum().item() for e in expected))
@@ -118,7 +107,7 @@ def stopped_and_resumed(rank: int, steps: int, state=None):
         gradwire.torch.load_state_dict(state[rank][1])
         model.module.load_state_dict(state[rank][0])
     gradwire.torch.residual(model, optimizer, 0.01, warmup=4)
-    train(model, optimizer, rank, steps, 6 if state else 0)
+    train(model, rank, steps, 6 if state else 0, optimizer)
     return model.module.state_dict(), gradwire.torch.state_dict()
 
 
