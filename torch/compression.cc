@@ -77,34 +77,31 @@ FuturePtr Compression::average(c10d::GradBucket& bucket) {
   const FuturePtr future = waiting_.back().completion->future();
   if (local_clip_ == 0 || bucket.isLast()) {
     const std::vector<Waiting> ready = std::exchange(waiting_, {});
-    prepare(ready);
+    if (local_clip_ > 0) clip(ready);
     for (const Waiting& each : ready) start(each);
   }
   return future;
 }
 
-void Compression::prepare(const std::vector<Waiting>& ready) const {
+void Compression::clip(const std::vector<Waiting>& ready) const {
   const at::NoGradGuard no_grad;
-  if (local_clip_ > 0) {
-    double energy = 0;
-    for (const Waiting& each : ready) {
-      const double norm = each.bucket.getBuffer().norm(2, at::kFloat).item<double>();
-      energy += norm * norm;
-    }
-    const double norm = std::sqrt(energy);
-    if (norm > local_clip_) {  // not for NaN, which must arrive
-      for (const Waiting& each : ready)
-        at::Tensor(each.bucket.getBuffer()).mul_(local_clip_ / norm);
-    }
-  }
+  double energy = 0;
   for (const Waiting& each : ready) {
-    const auto layers = layers_of(each.bucket);
-    const auto parameters = each.bucket.getParameters();
-    const auto gradients = each.bucket.getGradients();
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      const float decay = layers[i]->rule.weight_decay;
-      if (decay != 0) at::Tensor(gradients[i]).add_(parameters[i], decay);
-    }
+    const double norm = each.bucket.getBuffer().norm(2, at::kFloat).item<double>();
+    energy += norm * norm;
+  }
+  const double norm = std::sqrt(energy);
+  if (!(norm > local_clip_)) return;  // nor for NaN, which must arrive
+  for (const Waiting& each : ready) at::Tensor(each.bucket.getBuffer()).mul_(local_clip_ / norm);
+}
+
+void Compression::decay(const std::vector<LayerPtr>& layers,
+                        const std::vector<at::Tensor>& parameters,
+                        const std::vector<at::Tensor>& gradients) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const float share = layers[i]->rule.weight_decay;
+    if (share != 0) at::Tensor(gradients[i]).add_(parameters[i], share);
   }
 }
 
@@ -119,6 +116,9 @@ TensorView Compression::numbers_of(const Waiting& waiting) const {
 }
 
 void Compression::start(const Waiting& waiting) {
+  const auto layers = layers_of(waiting.bucket);
+  const auto gradients = waiting.bucket.getGradients();
+  decay(layers, waiting.bucket.getParameters(), gradients);
   const TensorView numbers = numbers_of(waiting);
   const std::uint64_t step = waiting.options.step;
   const auto communicator = channel_->communicator();
@@ -130,8 +130,6 @@ void Compression::start(const Waiting& waiting) {
                               ledger->count(layers, size, ranks, work.statistics());
                             });
   };
-  const auto layers = layers_of(waiting.bucket);
-  const auto gradients = waiting.bucket.getGradients();
   std::vector<Tensor> exact;
   std::vector<LayerPtr> exact_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {

@@ -97,8 +97,11 @@ class Compression {
 
   std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
   FuturePtr average_by_group(const c10d::GradBucket& bucket) const;
-  /// Shrinks gradients and adds weights to them, where that was asked for.
-  void prepare(const std::vector<Waiting>& ready) const;
+  /// Shrinks the gradients to the norm that was asked for.
+  void clip(const std::vector<Waiting>& ready) const;
+  /// Adds weights to their gradients, where that was asked for.
+  static void decay(const std::vector<LayerPtr>& layers, const std::vector<at::Tensor>& parameters,
+                    const std::vector<at::Tensor>& gradients);
   /// The bucket's numbers, or a copy of them on the host that comes back at the end.
   TensorView numbers_of(const Waiting& waiting) const;
   void start(const Waiting& waiting);
