@@ -40,6 +40,28 @@ struct Traits {
   bool sparse = false;       ///< few numbers are sent, and all others decode to zero
 };
 
+/// A reference to a function that takes some numbers of a tensor, and where they stand.
+class NumberSink {
+ public:
+  template <class Take>
+  NumberSink(Take& take) noexcept
+      : take_(&take), call_([](void* to, Places places, Numbers numbers) noexcept {
+          (*static_cast<Take*>(to))(places, numbers);
+        }) {}
+
+  void operator()(std::span<const std::uint64_t> places,
+                  std::span<const float> numbers) const noexcept {
+    call_(take_, places, numbers);
+  }
+
+ private:
+  using Places = std::span<const std::uint64_t>;
+  using Numbers = std::span<const float>;
+
+  void* take_;
+  void (*call_)(void* to, Places places, Numbers numbers) noexcept;
+};
+
 /// What an encoding depends on besides the numbers.
 struct EncodeOptions {
   RandomKey random{};
@@ -85,8 +107,15 @@ class Codec {
   /// The same for a layer that lies in several places.
   Codec fit(std::span<const ConstTensorView> layer) const noexcept;
 
+  /// The codec for sums of what this one encodes. A sparse codec's is denser, as sums of several
+  /// ranks' numbers have more that count; a sum that would be half full travels whole. Of all
+  /// others it is the codec itself.
+  Codec for_sums() const noexcept;
+
   /// No encoding of `count` elements is larger, whatever the numbers and the dtype.
   std::size_t max_encoded_bytes(std::size_t count) const noexcept;
+  /// What an encoding is likely to take, as far as that can be told without the numbers.
+  std::size_t expected_bytes(std::size_t count) const noexcept;
 
   /// Encodes `x` into the front of `out`, which has at least `max_encoded_bytes(x.count)` bytes;
   /// what lies behind the encoded bytes may be overwritten.
@@ -103,6 +132,11 @@ class Codec {
   /// once.
   Status decode_add(std::span<const std::byte> payload, Dtype source,
                     TensorView out) const noexcept;
+
+  /// Of a sparse codec: calls `sink` with the numbers that were sent, a few at a time. All others
+  /// of the `count` are 0; those of a place that comes twice add up.
+  Status each_sent(std::span<const std::byte> payload, Dtype source, std::size_t count,
+                   NumberSink sink) const noexcept;
 
   /// Same kind, same settings.
   friend bool operator==(const Codec& a, const Codec& b) noexcept {

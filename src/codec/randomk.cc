@@ -73,6 +73,18 @@ std::size_t max_bytes(const Codec::Params&, std::size_t count) noexcept {
   return sizeof(PayloadHeader) + 4 * count + max_sparse_bytes(Values::mean, count);
 }
 
+std::size_t expected_bytes(const Codec::Params& params, std::size_t count) noexcept {
+  const double numbers = static_cast<double>(unpack<Settings>(params).density) * count;
+  return sizeof(PayloadHeader) + sizeof(float) * static_cast<std::size_t>(std::ceil(numbers));
+}
+
+/// The places of sums are those of the data, but one's own numbers are in them undivided: sums stay
+/// unbiased only whole.
+Codec for_sums(const Codec::Params& params) noexcept {
+  const bool divided = unpack<Settings>(params).scale == Scale::inverse;
+  return divided ? CodecAccess::make(&kNone, {}) : CodecAccess::make(&kRandomk, params);
+}
+
 /// Calls function(first, places) for stretches of `count` elements in order, with the places of
 /// those that are chosen in the stretch that starts at `first`; ends when it returns false.
 template <typename Function>
@@ -144,9 +156,10 @@ void scale_up(std::span<float> numbers, float factor) noexcept {
   for (float& x : numbers) x = std::clamp(x * factor, -FLT_MAX, FLT_MAX);
 }
 
-/// Puts the elements of a stretch where they belong; false when the payload does not have them.
-bool read_chosen(std::span<const std::byte>& payload, std::span<const std::uint16_t> places,
-                 Dtype source, float factor, TensorView out, Into into) noexcept {
+/// Reads the elements of a stretch; false when the payload does not have them.
+bool read_chosen(std::span<const std::byte>& payload, std::size_t first,
+                 std::span<const std::uint16_t> places, Dtype source, float factor,
+                 NumberSink sink) noexcept {
   while (!places.empty()) {
     const std::size_t count = std::min(places.size(), SparseWriter::kMembers);
     const std::size_t bytes = count * size_of(source);
@@ -158,28 +171,35 @@ bool read_chosen(std::span<const std::byte>& payload, std::span<const std::uint1
     kernels::cast({chosen, count, source}, {numbers, count, Dtype::f32}, Into::assign);
     if (factor != 1) scale_up({numbers, count}, factor);
     std::uint64_t wide[SparseWriter::kMembers];
-    std::copy_n(places.begin(), count, wide);
-    scatter({wide, count}, {numbers, count}, out, into);
+    for (std::size_t i = 0; i < count; ++i) wide[i] = first + places[i];
+    sink({wide, count}, {numbers, count});
     places = places.subspan(count);
   }
   return true;
 }
 
-Status decode(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
-              TensorView out, Into into) noexcept {
-  if (into == Into::assign) std::memset(out.data, 0, out.count * size_of(out.dtype));
+/// What is not finite comes last, whatever its place.
+Status each_sent(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
+                 std::size_t count, NumberSink sink) noexcept {
   if (payload.size() < sizeof(PayloadHeader)) return Status::corrupt;
   const auto header = load<PayloadHeader>(payload.data());
   if (header.first_element % kSliceAlignment != 0) return Status::corrupt;
   payload = payload.subspan(sizeof(header));
   const auto settings = unpack<Settings>(params);
   const float factor = settings.factor();
-  const bool read = for_each_choice(header, out.count, settings.limit(),
-                                    [&](std::size_t first, std::span<const std::uint16_t> places) {
-                                      return read_chosen(payload, places, source, factor,
-                                                         out.slice(first, 0), into);
-                                    });
-  return read ? read_sparse(Values::mean, payload, out, into) : Status::corrupt;
+  const bool read =
+      for_each_choice(header, count, settings.limit(),
+                      [&](std::size_t first, std::span<const std::uint16_t> places) {
+                        return read_chosen(payload, first, places, source, factor, sink);
+                      });
+  return read ? read_sparse(Values::mean, payload, count, sink) : Status::corrupt;
+}
+
+Status decode(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
+              TensorView out, Into into) noexcept {
+  return decode_sparse(
+      [&](NumberSink sink) { return each_sent(params, payload, source, out.count, sink); }, out,
+      into);
 }
 
 }  // namespace
@@ -191,8 +211,11 @@ const CodecKind kRandomk = {.id = 8,
                             .valid = valid,
                             .traits = traits,
                             .fit = fit_nothing,
+                            .for_sums = for_sums,
                             .max_bytes = max_bytes,
+                            .expected_bytes = expected_bytes,
                             .encode = encode,
-                            .decode = decode};
+                            .decode = decode,
+                            .each_sent = each_sent};
 
 }  // namespace gradwire

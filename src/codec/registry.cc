@@ -59,8 +59,17 @@ std::size_t Codec::note_count(std::size_t count) const noexcept {
   return kind_->note_count == nullptr ? 0 : kind_->note_count(count);
 }
 
+Codec Codec::for_sums() const noexcept {
+  return kind_->for_sums == nullptr ? *this : kind_->for_sums(params_);
+}
+
 std::size_t Codec::max_encoded_bytes(std::size_t count) const noexcept {
   return kind_->max_bytes(params_, count);
+}
+
+std::size_t Codec::expected_bytes(std::size_t count) const noexcept {
+  return kind_->expected_bytes == nullptr ? max_encoded_bytes(count)
+                                          : kind_->expected_bytes(params_, count);
 }
 
 Encoded Codec::encode(ConstTensorView x, const EncodeOptions& options,
@@ -92,6 +101,13 @@ Status Codec::decode(std::span<const std::byte> payload, Dtype source,
 Status Codec::decode_add(std::span<const std::byte> payload, Dtype source,
                          TensorView out) const noexcept {
   return decode_checked(*kind_, params_, payload, source, out, Into::add);
+}
+
+Status Codec::each_sent(std::span<const std::byte> payload, Dtype source, std::size_t count,
+                        NumberSink sink) const noexcept {
+  if (kind_->each_sent == nullptr) return Status::invalid_argument;
+  if (count == 0) return payload.empty() ? Status::ok : Status::corrupt;
+  return kind_->each_sent(params_, payload, source, count, sink);
 }
 
 std::vector<std::string> list_codecs() {

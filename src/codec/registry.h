@@ -34,11 +34,18 @@ struct CodecKind {
                        std::span<double> notes) noexcept;
   std::size_t (*note_count)(std::size_t count) noexcept = nullptr;  ///< null: never any
 
+  Codec (*for_sums)(const Codec::Params& params) noexcept = nullptr;  ///< null: itself
+
   std::size_t (*max_bytes)(const Codec::Params& params, std::size_t count) noexcept;
+  /// Null: as many as `max_bytes`.
+  std::size_t (*expected_bytes)(const Codec::Params& params, std::size_t count) noexcept = nullptr;
   std::size_t (*encode)(const Codec::Params& params, ConstTensorView x,
                         const EncodeOptions& options, std::byte* out) noexcept;
   Status (*decode)(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
                    TensorView out, Into into) noexcept;
+  /// Null unless sparse.
+  Status (*each_sent)(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
+                      std::size_t count, NumberSink sink) noexcept = nullptr;
 };
 
 /// A struct's last bytes may be padding, which does not travel.

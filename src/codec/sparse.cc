@@ -271,6 +271,17 @@ std::size_t max_sparse_bytes(Values values, std::size_t count) noexcept {
   return header_bytes(values) + gaps + numbers;
 }
 
+double place_bits(double density) noexcept {
+  if (density >= 1) return 0;
+  const double others = 1 - density;
+  return -std::log2(density) - others / density * std::log2(others);
+}
+
+unsigned value_bits(Values values) noexcept {
+  constexpr unsigned kBits[] = {32, 16, 8, 0};
+  return kBits[static_cast<std::size_t>(values)];
+}
+
 SparseWriter::SparseWriter(Values values, std::byte* out) noexcept
     : values_(values), begin_(out), at_(out + header_bytes(values)) {}
 
@@ -314,12 +325,12 @@ void scatter(std::span<const std::uint64_t> places, std::span<const float> numbe
   for (std::size_t i = 0; i < places.size(); ++i) to[places[i]] = halves[i];
 }
 
-Status read_sparse(Values values, std::span<const std::byte> bytes, TensorView out,
-                   Into into) noexcept {
+Status read_sparse(Values values, std::span<const std::byte> bytes, std::size_t count,
+                   NumberSink sink) noexcept {
   const std::byte* const header = take(bytes, header_bytes(values));
   if (header == nullptr) return Status::corrupt;
   auto left = load<std::uint64_t>(header);
-  if (left > out.count) return Status::corrupt;
+  if (left > count) return Status::corrupt;
   const float mean = values == Values::mean ? load<float>(header + sizeof(left)) : 0;
   std::uint64_t next = 0;
   while (left > 0) {
@@ -328,11 +339,10 @@ Status read_sparse(Values values, std::span<const std::byte> bytes, TensorView o
     const auto members = static_cast<std::size_t>(std::min<std::uint64_t>(left, kMembers));
     const std::span<float> own(numbers, members);
     if (values == Values::mean) std::fill(own.begin(), own.end(), mean);
-    if (!read_gaps(bytes, out.count, next, {places, members}) ||
-        !read_numbers(values, bytes, own)) {
+    if (!read_gaps(bytes, count, next, {places, members}) || !read_numbers(values, bytes, own)) {
       return Status::corrupt;
     }
-    scatter({places, members}, own, out, into);
+    sink({places, members}, own);
     left -= members;
   }
   return bytes.empty() ? Status::ok : Status::corrupt;

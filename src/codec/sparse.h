@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
+#include "gradwire/codec.h"
 #include "gradwire/error.h"
 #include "gradwire/tensor.h"
 #include "tensor/into.h"
@@ -56,8 +58,24 @@ class SparseWriter {
 void scatter(std::span<const std::uint64_t> places, std::span<const float> numbers, TensorView out,
              Into into) noexcept;
 
-/// Puts what was written into `out`, or adds it. All else there stays.
-Status read_sparse(Values values, std::span<const std::byte> bytes, TensorView out,
-                   Into into) noexcept;
+/// Reads what was written of `count` elements.
+Status read_sparse(Values values, std::span<const std::byte> bytes, std::size_t count,
+                   NumberSink sink) noexcept;
+
+/// What a sparse codec's `decode` does, by its `each_sent`.
+template <class EachSent>
+Status decode_sparse(EachSent each_sent, TensorView out, Into into) noexcept {
+  if (into == Into::assign) std::memset(out.data, 0, out.count * size_of(out.dtype));
+  auto put = [&](std::span<const std::uint64_t> places, std::span<const float> numbers) {
+    scatter(places, numbers, out, into);
+  };
+  return each_sent(NumberSink(put));
+}
+
+/// Bits that the place of each takes when this share of elements is chosen, at best.
+double place_bits(double density) noexcept;
+
+/// Bits of a number.
+unsigned value_bits(Values values) noexcept;
 
 }  // namespace gradwire

@@ -146,6 +146,28 @@ std::size_t max_bytes(const Codec::Params& params, std::size_t count) noexcept {
   return max_sparse_bytes(unpack<Settings>(params).values, count);
 }
 
+/// Of a fitted one nobody knows.
+std::size_t expected_bytes(const Codec::Params& params, std::size_t count) noexcept {
+  const auto settings = unpack<Settings>(params);
+  if (settings.fitted()) return max_bytes(params, count);
+  const double bits = place_bits(settings.amount) + value_bits(settings.values);
+  const auto elements = static_cast<double>(count == 0 ? 0 : wanted(settings.amount, count));
+  return static_cast<std::size_t>(std::ceil(elements * bits / 8));
+}
+
+constexpr float kSumDensity = 4;    // times that of the data
+constexpr float kWholeSums = 0.5f;  // from this density on
+
+/// A mean is no value for sums, whose numbers differ by how many ranks sent them.
+Codec for_sums(const Codec::Params& params) noexcept {
+  auto settings = unpack<Settings>(params);
+  if (settings.values == Values::mean) settings.values = Values::int8;
+  if (settings.fitted()) return CodecAccess::make(&kTopk, pack(settings));
+  settings.amount *= kSumDensity;
+  if (settings.amount >= kWholeSums) return CodecAccess::make(&kNone, {});
+  return CodecAccess::make(&kTopk, pack(settings));
+}
+
 std::size_t encode(const Codec::Params& params, ConstTensorView x, const EncodeOptions& options,
                    std::byte* out) noexcept {
   const auto settings = unpack<Settings>(params);
@@ -169,10 +191,16 @@ std::size_t encode(const Codec::Params& params, ConstTensorView x, const EncodeO
   return writer.finish();
 }
 
-Status decode(const Codec::Params& params, std::span<const std::byte> payload, Dtype,
+Status each_sent(const Codec::Params& params, std::span<const std::byte> payload, Dtype,
+                 std::size_t count, NumberSink sink) noexcept {
+  return read_sparse(unpack<Settings>(params).values, payload, count, sink);
+}
+
+Status decode(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
               TensorView out, Into into) noexcept {
-  if (into == Into::assign) std::memset(out.data, 0, out.count * size_of(out.dtype));
-  return read_sparse(unpack<Settings>(params).values, payload, out, into);
+  return decode_sparse(
+      [&](NumberSink sink) { return each_sent(params, payload, source, out.count, sink); }, out,
+      into);
 }
 
 }  // namespace
@@ -184,8 +212,11 @@ const CodecKind kTopk = {.id = 7,
                          .valid = valid,
                          .traits = traits,
                          .fit = fit,
+                         .for_sums = for_sums,
                          .max_bytes = max_bytes,
+                         .expected_bytes = expected_bytes,
                          .encode = encode,
-                         .decode = decode};
+                         .decode = decode,
+                         .each_sent = each_sent};
 
 }  // namespace gradwire

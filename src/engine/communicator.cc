@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <thread>
 
@@ -55,6 +56,21 @@ void check_feedback(const Tensor& tensor, Collective collective) {
                   tensor.name, name_of(collective)));
 }
 
+/// Bytes that messages are likely to take, of all numbers.
+struct Traffic {
+  std::size_t data = 0;
+  std::size_t sums = 0;
+};
+
+Traffic traffic_of(std::span<const Tensor> tensors) {
+  Traffic traffic;
+  for (const Tensor& tensor : tensors) {
+    traffic.data += tensor.codec.expected_bytes(tensor.view.count);
+    traffic.sums += tensor.codec.for_sums().expected_bytes(tensor.view.count);
+  }
+  return traffic;
+}
+
 class Ranked final : public Communicator {
  public:
   Ranked(std::unique_ptr<Transport> transport, const EngineOptions& engine,
@@ -69,7 +85,7 @@ class Ranked final : public Communicator {
   std::uint32_t size() const noexcept override { return ranks_.count; }
 
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
-    auto operation = make(Collective::all_reduce, options, 0, bytes_of(tensors));
+    auto operation = make(Collective::all_reduce, options, 0, traffic_of(tensors));
     add_items(*operation, tensors);
     return start(std::move(operation));
   }
@@ -87,27 +103,21 @@ class Ranked final : public Communicator {
       refuse(
           fmt::format("there is no rank {} to broadcast from: there are {}", root, ranks_.count));
     }
-    auto operation = make(Collective::broadcast, options, root, bytes_of(tensors));
+    auto operation = make(Collective::broadcast, options, root);
     add_items(*operation, tensors);
     return start(std::move(operation));
   }
 
   Work barrier(const OperationOptions& options) override {
-    return start(make(Collective::barrier, options, 0, 0));
+    return start(make(Collective::barrier, options, 0));
   }
 
   std::vector<std::byte> save_residuals() const override { return residuals_.save(); }
   void load_residuals(std::span<const std::byte> bytes) override { residuals_.load(bytes); }
 
  private:
-  static std::size_t bytes_of(std::span<const Tensor> tensors) {
-    std::size_t bytes = 0;
-    for (const Tensor& tensor : tensors) bytes += tensor.view.count * size_of(tensor.view.dtype);
-    return bytes;
-  }
-
   std::shared_ptr<Operation> make(Collective collective, const OperationOptions& options,
-                                  std::uint32_t root, std::size_t bytes) {
+                                  std::uint32_t root, const Traffic& traffic = {}) {
     const bool sums =
         collective == Collective::all_reduce || collective == Collective::reduce_scatter;
     if (options.average && !sums) {
@@ -122,18 +132,24 @@ class Ranked final : public Communicator {
     operation->work = std::make_shared<WorkState>();
     const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
     operation->deadline = Clock::now() + timeout;
-    operation->routine = routine(collective, algorithm(collective, options, bytes), root);
+    operation->routine = routine(collective, algorithm(collective, options, traffic), root);
     return operation;
   }
 
   std::string algorithm(Collective collective, const OperationOptions& options,
-                        std::size_t bytes) const {
-    if (collective == Collective::all_reduce) {
-      const std::string& asked = options.algorithm.empty() ? options_.algorithm : options.algorithm;
-      if (asked != "auto") return asked;
-      return bytes <= kSmallBytes / std::max(1u, ranks_.count - 1) ? "allgather" : "sra";
-    }
-    return has_owners(collective) ? "sra" : "tree";
+                        const Traffic& traffic) const {
+    if (collective != Collective::all_reduce) return has_owners(collective) ? "sra" : "tree";
+    const std::string& asked = options.algorithm.empty() ? options_.algorithm : options.algorithm;
+    return asked == "auto" ? cheapest(traffic) : asked;
+  }
+
+  /// By what a rank sends: everything to everybody, or a share to every owner and sums to
+  /// everybody. Sums of few ranks are worth sending only to more than these.
+  std::string cheapest(const Traffic& traffic) const {
+    const std::size_t peers = ranks_.count - 1;
+    const std::size_t to_all = peers * traffic.data;
+    const std::size_t by_owners = peers * (traffic.data + traffic.sums) / ranks_.count;
+    return to_all <= kSmallBytes || to_all < by_owners ? "allgather" : "sra";
   }
 
   /// Made once per kind: it does not depend on the numbers.
@@ -157,7 +173,7 @@ class Ranked final : public Communicator {
       check_feedback(tensor, operation.collective);
       Item& item = operation.items.emplace_back(Item{.view = tensor.view,
                                                      .codec = tensor.codec,
-                                                     .fitted = tensor.codec,
+                                                     .sums_codec = tensor.codec.for_sums(),
                                                      .name = name_hash(tensor.name),
                                                      .tensor = counts.size()});
       if (tensor.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
@@ -166,7 +182,9 @@ class Ranked final : public Communicator {
     add_inputs(operation, tensors);
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
-    operation.cut = {operation.layout.size(), piece_elements(), 0};
+    const bool sparse = std::ranges::all_of(
+        tensors, [](const Tensor& tensor) { return tensor.codec.traits().sparse; });
+    operation.cut = {operation.layout.size(), piece_elements(sparse), 0};
   }
 
   /// From here on nothing is refused: residuals take the numbers up.
@@ -178,14 +196,14 @@ class Ranked final : public Communicator {
         item.residual->accumulate(tensor.view, {tensor.momentum, tensor.nesterov});
       }
       item.notes.resize(item.codec.note_count(item.view.count));
-      item.fitted = item.codec.fit(item.input(), item.notes);
+      item.codec = tensor.codec.fit(item.input(), item.notes);
     }
   }
 
   /// Every rank's parts are a region of their own, so that parts of any size can be cut into
   /// pieces.
   Work start_regions(Collective collective, const Parts& parts, const OperationOptions& options) {
-    auto operation = make(collective, options, 0, 0);
+    auto operation = make(collective, options, 0);
     // What an all_gather finds in the parts of others is no input.
     const bool all = collective == Collective::reduce_scatter;
     const std::vector<Codec> fitted = parts.fit(all ? 0 : me_, all ? ranks_.count : me_ + 1);
@@ -197,8 +215,8 @@ class Ranked final : public Communicator {
         counts.push_back(part.view.count);
         // Parts of one tensor draw random numbers of their own.
         operation->items.push_back({.view = part.view,
-                                    .codec = part.codec,
-                                    .fitted = fitted[i],
+                                    .codec = fitted[i],
+                                    .sums_codec = part.codec.for_sums(),
                                     .name = name_hash(part.name) + rank,
                                     .tensor = i});
       }
@@ -207,19 +225,21 @@ class Ranked final : public Communicator {
     operation->layout = Layout(counts);
     const std::size_t region = operation->layout.size() / ranks_.count;
     const std::size_t piece =
-        round_up(std::max<std::size_t>(1, piece_elements() / ranks_.count), kSliceAlignment);
+        round_up(std::max<std::size_t>(1, piece_elements(false) / ranks_.count), kSliceAlignment);
     operation->cut = {operation->layout.size(), piece, region};
     return start(std::move(operation));
   }
 
-  /// Over a network: large enough that messages are. In memory: small enough for the caches.
+  /// Over a network: large enough that messages are. In memory: small enough for the caches. Of
+  /// sparse codecs: as large as can be, so that headers do not count.
   /// Always: small enough that a lane holds what a piece makes.
-  std::size_t piece_elements() const {
+  std::size_t piece_elements(bool sparse) const {
     const std::size_t least = std::size_t{1} << (in_memory_ ? 16 : 19);
     const std::size_t per_rank = std::size_t{1} << (in_memory_ ? 13 : 15);
     const std::size_t usual = std::max(least, ranks_.count * per_rank);
     const std::size_t wanted = options_.piece_elements > 0 ? options_.piece_elements : usual;
     const std::size_t most = engine_.lane_bytes() / 16;  // four bytes each, at most four times
+    if (sparse && options_.piece_elements == 0) return most / kSliceAlignment * kSliceAlignment;
     return std::max(kSliceAlignment, std::min(wanted, most) / kSliceAlignment * kSliceAlignment);
   }
 

@@ -82,6 +82,23 @@ Status measure(FrameReader& frame, std::size_t index, ConstTensorView numbers,
   return status;
 }
 
+/// What a message lacks of the numbers it was made of stays in the residual.
+Status keep_rest(const Lane& lane, const Part& part, FrameReader& frame, std::size_t index,
+                 std::span<const float> wanted, std::span<float> scratch) noexcept {
+  Residual& residual = *part.item.residual;
+  const SegmentView message = frame.segment(index);
+  if (message.codec.traits().sparse) {
+    residual.keep_all(part.first, wanted, lane.divisor());
+    auto take = [&](std::span<const std::uint64_t> places, std::span<const float> sent) {
+      residual.take_sent(part.first, places, sent, lane.divisor());
+    };
+    return message.codec.each_sent(message.payload, message.dtype, message.count, take);
+  }
+  const Status status = frame.decode(index, {scratch.data(), scratch.size(), Dtype::f32});
+  residual.keep(part.first, wanted, scratch, lane.divisor());
+  return status;
+}
+
 /// What a message takes of a part, and what it lacks of it.
 Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t index, bool sum,
                  TensorStatistics& found) noexcept {
@@ -94,9 +111,7 @@ Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t i
   }
   const std::span<const float> wanted(static_cast<const float*>(numbers.data), numbers.count);
   if (measured) found.energy = energy_of(wanted);
-  const Status status = frame.decode(index, {scratch.data(), scratch.size(), Dtype::f32});
-  part.item.residual->keep(part.first, wanted, scratch, lane.divisor());
-  if (part.item.codec.traits().sparse) part.item.residual->stop(part.first, scratch);
+  const Status status = keep_rest(lane, part, frame, index, wanted, scratch);
   if (measured) found.squared_error = energy_of(residual_of(part));
   return status;
 }
@@ -123,10 +138,10 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
     // Sums draw other numbers than the data they are made of.
     const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
     if (sum) {
-      lane.segments.push_back({part.item.codec, part.sum, {key, part.first}});
+      lane.segments.push_back({part.item.sums_codec, part.sum, {key, part.first}});
     } else {
       const ConstTensorView numbers = part.item.input().slice(part.first, part.data.count);
-      lane.segments.push_back({part.item.fitted, numbers, {key, part.first, part.item.notes}});
+      lane.segments.push_back({part.item.codec, numbers, {key, part.first, part.item.notes}});
     }
   });
   const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);

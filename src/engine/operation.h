@@ -35,9 +35,9 @@ struct WorkState {
 /// A tensor with what does not change from piece to piece.
 struct Item {
   TensorView view;
-  Codec codec;                  // as given: for sums
-  Codec fitted;                 // to this rank's numbers
+  Codec codec;                  // fitted to this rank's numbers
   std::vector<double> notes{};  // of the fitting
+  Codec sums_codec;
   std::uint64_t name = 0;
   std::size_t tensor = 0;      // of the call; parts of a tensor share it
   Residuals::Loan residual{};  // none: no feedback

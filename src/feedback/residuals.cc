@@ -55,22 +55,29 @@ class Reader {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace
-
-namespace {
+// ---------------------------------------------------------------------------------------------
 
 constexpr std::size_t kAtOnce = 1024;
+
+const Codec& exact() {
+  static const Codec kExact = Codec::parse("none");
+  return kExact;
+}
+
+std::span<const std::byte> bytes_of(ConstTensorView numbers) {
+  return {static_cast<const std::byte*>(numbers.data), numbers.count * size_of(numbers.dtype)};
+}
+
+/// A NaN has arrived, and must not come again forever.
+float finite_or_zero(float x) noexcept { return x - x == 0 ? x : 0; }
 
 /// Calls visit(first, numbers) for one stretch of the input after the other, as floats.
 template <class Visit>
 void each_stretch(ConstTensorView input, Visit visit) {
-  static const Codec kExact = Codec::parse("none");
   float floats[kAtOnce];
   for (std::size_t first = 0; first < input.count; first += kAtOnce) {
     const ConstTensorView part = input.slice(first, std::min(kAtOnce, input.count - first));
-    const std::span<const std::byte> bytes(static_cast<const std::byte*>(part.data),
-                                           part.count * size_of(part.dtype));
-    kExact.decode(bytes, part.dtype, {floats, part.count, Dtype::f32});
+    exact().decode(bytes_of(part), part.dtype, {floats, part.count, Dtype::f32});
     visit(first, std::span<const float>(floats, part.count));
   }
 }
@@ -79,10 +86,7 @@ void each_stretch(ConstTensorView input, Visit visit) {
 
 void Residual::accumulate(ConstTensorView input, const Momentum& how) {
   if (how.factor == 0) {
-    each_stretch(input, [&](std::size_t first, std::span<const float> gradient) {
-      float* const to = numbers.data() + first;
-      for (std::size_t i = 0; i < gradient.size(); ++i) to[i] += gradient[i];
-    });
+    exact().decode_add(bytes_of(input), input.dtype, {numbers.data(), numbers.size(), Dtype::f32});
     return;
   }
   momentum.resize(numbers.size());
@@ -102,15 +106,23 @@ void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<
                     float divisor) noexcept {
   float* const kept = numbers.data() + first;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const float rest = (wanted[i] - sent[i]) * divisor;
-    kept[i] = rest - rest == 0 ? rest : 0;  // a NaN has arrived, and must not come again forever
+    kept[i] = finite_or_zero((wanted[i] - sent[i]) * divisor);
   }
 }
 
-void Residual::stop(std::size_t first, std::span<const float> sent) noexcept {
-  if (momentum.empty()) return;
-  float* const speed = momentum.data() + first;
-  for (std::size_t i = 0; i < sent.size(); ++i) speed[i] = sent[i] == 0 ? speed[i] : 0;
+void Residual::keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept {
+  float* const kept = numbers.data() + first;
+  if (kept == wanted.data()) return;
+  for (std::size_t i = 0; i < wanted.size(); ++i) kept[i] = finite_or_zero(wanted[i] * divisor);
+}
+
+void Residual::take_sent(std::size_t first, std::span<const std::uint64_t> places,
+                         std::span<const float> sent, float divisor) noexcept {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::size_t at = first + places[i];
+    numbers[at] = finite_or_zero(numbers[at] - sent[i] * divisor);
+    if (!momentum.empty() && sent[i] != 0) momentum[at] = 0;
+  }
 }
 
 void Residuals::GiveBack::operator()(Residual* residual) const noexcept {

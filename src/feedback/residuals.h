@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,9 +39,12 @@ struct Residual {
   void keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
             float divisor) noexcept;
 
-  /// Ends momentum where something was sent, for codecs that send few numbers: old momentum would
-  /// push them on in a direction that has been gone.
-  void stop(std::size_t first, std::span<const float> sent) noexcept;
+  /// The same for a sparse codec, which sends few numbers: first what was wanted is kept whole,
+  /// unless it is these very numbers, then what was sent is taken away, at these places behind
+  /// `first`. Momentum ends there: it would push them on in a direction that has been gone.
+  void keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept;
+  void take_sent(std::size_t first, std::span<const std::uint64_t> places,
+                 std::span<const float> sent, float divisor) noexcept;
 };
 
 class Residuals {

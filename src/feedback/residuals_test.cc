@@ -51,14 +51,24 @@ TEST(Residuals, gain_the_momentum_of_torchs_sgd) {
   }
 }
 
-TEST(Residuals, keep_what_was_not_sent_and_stop_what_was) {
-  const float gradient[] = {1, 2, 3, 4};
+TEST(Residuals, keep_what_was_not_sent) {
+  Residual residual{{9, 9, 9, 9}};
+  const float wanted[] = {1, 1.5f, INFINITY};
   const float sent[] = {0, 1, 4};  // of the last three, divided by two
+  residual.keep(1, wanted, sent, 2);
+  EXPECT_EQ(residual.numbers, (std::vector<float>{9, 2, 1, 0}));
+}
+
+TEST(Residuals, keep_what_a_sparse_codec_did_not_send_and_stop_what_it_did) {
+  const float gradient[] = {1, 2, 3, 4};
   Residual residual{std::vector<float>(4)};
   residual.accumulate({gradient, 4}, {0.5f, false});
-  const float wanted[] = {1, 1.5f, INFINITY};
-  residual.keep(1, wanted, sent, 2);
-  residual.stop(1, sent);
+  const float wanted[] = {1, 1.5f, NAN};
+  const std::uint64_t places[] = {1, 2};
+  const float sent[] = {1, NAN};
+  residual.keep_all(1, wanted, 2);
+  EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2, 3, 0}));
+  residual.take_sent(1, places, sent, 2);
   EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2, 1, 0}));
   EXPECT_EQ(residual.momentum, (std::vector<float>{1, 2, 0, 0}));
 }

@@ -1,0 +1,132 @@
+// Sums of few numbers: what travels, what is kept, and how much of it as ranks are added.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <random>
+
+#include "engine/engine_test_ranks.h"
+
+namespace gradwire {
+namespace {
+
+/// Many small integers and a few large ones, so that sums are exact and there is much to leave out.
+Numbers few_large(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<int> small(-3, 3), large(-500, 500), chance(0, 99);
+  Numbers x(count);
+  for (float& value : x) {
+    value = static_cast<float>(chance(random) == 0 ? large(random) : small(random));
+  }
+  return x;
+}
+
+struct Exchanged {
+  std::vector<Numbers> results;  // by rank
+  std::uint64_t most_sent = 0;   // by one rank, bytes
+};
+
+Exchanged exchange(RanksHere& ranks, std::vector<Numbers> x, const std::string& codec,
+                   const OperationOptions& options, bool feedback = true, float momentum = 0) {
+  std::vector<std::uint64_t> sent(ranks.size());
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers& own = x[me.rank()];
+    const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse(codec), feedback, momentum};
+    Work work = me.all_reduce({&tensor, 1}, options);
+    work.wait();
+    sent[me.rank()] = work.statistics().sent_bytes;
+  });
+  return {std::move(x), *std::max_element(sent.begin(), sent.end())};
+}
+
+/// Exactly, since all that is added up is an integer, on the wire as well.
+TEST(SparseAllReduce, results_and_residuals_are_exactly_the_sum_of_all_inputs) {
+  constexpr std::uint32_t kRanks = 3;
+  constexpr std::size_t kCount = 1000;
+  constexpr std::uint64_t kSteps = 250;
+  for (const char* codec : {"topk:density=0.01", "topk:density=0.02,select=search",
+                            "topk:density=0.2,values=fp16", "randomk:density=0.05"}) {
+    for (const std::string& algorithm : usable_algorithms(kRanks)) {
+      SCOPED_TRACE(std::string(codec) + ", " + algorithm);
+      auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
+      std::vector<double> missing(kCount);
+      const auto take = [&](const Exchanged& exchanged) {
+        for (const Numbers& result : exchanged.results) {
+          ASSERT_TRUE(same_bits(result, exchanged.results[0]));
+        }
+        for (std::size_t i = 0; i < kCount; ++i) missing[i] -= exchanged.results[0][i];
+      };
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        std::vector<Numbers> x;
+        for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+          x.push_back(few_large(kCount, step * kRanks + rank));
+          for (std::size_t i = 0; i < kCount; ++i) missing[i] += x[rank][i];
+        }
+        take(exchange(ranks, x, codec, {.step = step, .algorithm = algorithm}));
+      }
+      EXPECT_NE(missing, std::vector<double>(kCount)) << "there was nothing to keep";
+      take(exchange(ranks, {kRanks, Numbers(kCount)}, "none",
+                    {.step = kSteps, .algorithm = algorithm}));
+      EXPECT_EQ(missing, std::vector<double>(kCount));
+    }
+  }
+}
+
+std::uint64_t sent_by_a_rank(std::uint32_t count, const std::string& algorithm) {
+  constexpr std::size_t kElements = 4 << 20;
+  auto ranks = Communicator::in_process(count);
+  std::vector<Numbers> x;
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal;
+  for (std::uint32_t rank = 0; rank < count; ++rank) {
+    Numbers& own = x.emplace_back(kElements);
+    for (float& value : own) value = normal(random) * normal(random);
+  }
+  return exchange(ranks, std::move(x), "topk:density=0.001", {.algorithm = algorithm}).most_sent;
+}
+
+TEST(SparseAllReduce, owners_keep_traffic_from_growing_with_the_ranks) {
+  const std::uint64_t few = sent_by_a_rank(4, "sra"), many = sent_by_a_rank(16, "sra");
+  const std::uint64_t few_to_all = sent_by_a_rank(4, "allgather");
+  const std::uint64_t many_to_all = sent_by_a_rank(16, "allgather");
+  std::printf(
+      "bytes per rank, 4 and 16 ranks: sra %lu, %lu (%.2f x); allgather %lu, %lu (%.2f x)\n", few,
+      many, static_cast<double>(many) / static_cast<double>(few), few_to_all, many_to_all,
+      static_cast<double>(many_to_all) / static_cast<double>(few_to_all));
+  EXPECT_LE(static_cast<double>(many), 1.5 * static_cast<double>(few));
+  EXPECT_GE(static_cast<double>(many_to_all), 4.5 * static_cast<double>(few_to_all));
+  EXPECT_EQ(sent_by_a_rank(4, "auto"), few_to_all);
+  EXPECT_EQ(sent_by_a_rank(16, "auto"), many);
+}
+
+TEST(SparseAllReduce, sums_that_fill_up_travel_whole) {
+  constexpr std::size_t kCount = 100'000;
+  auto ranks = Communicator::in_process(8);
+  std::vector<Numbers> x;
+  for (std::uint32_t rank = 0; rank < 8; ++rank) x.push_back(few_large(kCount, rank));
+  const Exchanged exchanged =
+      exchange(ranks, x, "topk:density=0.25,select=exact", {.algorithm = "sra"});
+  std::size_t filled = 0;
+  for (const float number : exchanged.results[0]) filled += number != 0 ? 1 : 0;
+  EXPECT_GT(filled, kCount / 2);
+}
+
+TEST(SparseAllReduce, random_places_stay_unbiased_whoever_adds_up) {
+  constexpr std::size_t kCount = 600;
+  constexpr std::uint64_t kSteps = 2000;
+  auto ranks = Communicator::in_process(2, {.piece_elements = 256});
+  for (const char* algorithm : {"sra", "allgather"}) {
+    double mean = 0;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      const Exchanged exchanged =
+          exchange(ranks, {2, Numbers(kCount, 1.0f)}, "randomk:density=0.1,scale=inverse",
+                   {.step = step, .algorithm = algorithm}, false);
+      for (const float number : exchanged.results[0]) mean += number / (kCount * kSteps);
+    }
+    // A result of 2 has a deviation of 6 at most, and there are 1.2 million of them.
+    EXPECT_NEAR(mean, 2, 0.03) << algorithm;
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
