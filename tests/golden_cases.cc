@@ -302,7 +302,8 @@ void add_sparse_cases(std::vector<GoldenCase>& cases) {
          {segment("topk:density=0.02" + last, x), segment("topk:density=0.5" + last, x),
           segment("topk:density=1" + last, x), segment("topk:density=0.001" + last, {-1.5f}),
           segment("topk:density=0.1" + last, some_large(29, 5000), Dtype::bf16),
-          segment("topk:threshold=0" + last, hard), segment("topk:density=0.01" + last, Floats(1000)),
+          segment("topk:threshold=0" + last, hard),
+          segment("topk:density=0.01" + last, Floats(1000)),
           segment("topk:density=0.1" + last, {})}});
   }
   cases.push_back(

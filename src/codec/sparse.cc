@@ -110,7 +110,8 @@ class BitReader {
   std::uint64_t bit_ = 0;
 };
 
-/// The places of a group's members, all below `count`; false when the bytes do not say so.
+/// The places of a group's members, all below `count`; false when the bytes do not say so. As
+/// places ascend, there cannot be more of them than elements.
 bool read_gaps(std::span<const std::byte>& bytes, std::uint64_t count, std::uint64_t& next,
                std::span<std::uint64_t> places) noexcept {
   if (bytes.empty()) return false;
@@ -330,7 +331,6 @@ Status read_sparse(Values values, std::span<const std::byte> bytes, std::size_t 
   const std::byte* const header = take(bytes, header_bytes(values));
   if (header == nullptr) return Status::corrupt;
   auto left = load<std::uint64_t>(header);
-  if (left > count) return Status::corrupt;
   const float mean = values == Values::mean ? load<float>(header + sizeof(left)) : 0;
   std::uint64_t next = 0;
   while (left > 0) {

@@ -44,6 +44,8 @@ constexpr const char* kDefaultCodecs[] = {
     "sign",
     "grid:step=0.5",
     "grid:step=0.5,rounding=dither",
+    "topk:density=0.001",
+    "randomk:density=0.01",
 };
 // The default list also shows what sparse data gives. The text differs from "grid:step=0.5", which
 // it means, so that a script that looks for a codec by its text finds one row.
