@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -256,6 +257,11 @@ void write(const Json& report, const std::string& path) {
 void run(const Options& options) {
   const std::vector<std::string> methods = parse_training_methods(options.methods);
   parse_link_rate(options.link);
+  const auto is_residual = [](const std::string& name) { return name.starts_with("residual"); };
+  if (options.optimizer != "sgd" && std::ranges::any_of(methods, is_residual)) {
+    throw Error(ErrorCode::invalid_argument,
+                "the method residual has the momentum of SGD; add --optimizer sgd");
+  }
   const Interruption interruption;
   const RankStage stage = stage_of(options);
   const Json report = report_of(options, stage, methods, Training(options, methods, stage).run());
@@ -270,7 +276,8 @@ void add_options(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"vgg", "resnet", "transformer", "words"}));
   command
       .add_option("--methods", options.methods,
-                  "gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback] (default: a list)")
+                  "gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:density=D,…] "
+                  "(default: a list)")
       ->type_name("LIST");
   CLI::Option& hosts =
       *command
@@ -308,6 +315,8 @@ void add_bench_train(CLI::App& bench) {
       "  gradwire bench train --model transformer --hosts 4 --link 1gbit --seeds 3 --json\n"
       "  gradwire bench train --methods gloo,grid:step=0.5,uniform:bits=4,bucket=128 --link none\n"
       "  gradwire bench train --ranks 2 --steps 20 --methods gloo,sign+feedback --optimizer sgd\n"
+      "  gradwire bench train --link 100mbit --methods gloo,residual:density=0.001,warmup=20 "
+      "--optimizer sgd\n"
       "\n"
       "fp16, bf16 and powersgd are torch's communication hooks over gloo. torch's PowerSGD aborts "
       "with\n"

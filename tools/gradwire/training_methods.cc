@@ -33,7 +33,9 @@ std::vector<std::string> split(std::string_view text) {
 /// Throws unless the worker will know it.
 void check(std::string method) {
   static const std::regex kOfTorch("gloo|fp16|bf16|powersgd(:rank=[1-9][0-9]?)?");
-  if (std::regex_match(method, kOfTorch)) return;
+  static const std::regex kResidual(
+      "residual(:(density|warmup|values|momentum|ramp)=[^,]+(,.*)?)?");
+  if (std::regex_match(method, kOfTorch) || std::regex_match(method, kResidual)) return;
   if (method.ends_with(kFeedback)) method.resize(method.size() - kFeedback.size());
   Codec::parse(method);
 }

@@ -21,9 +21,14 @@ TEST(TrainingMethods, a_codec_keeps_its_settings) {
             (List{"grid:step=1,rounding=nearest+feedback", "none"}));
 }
 
+TEST(TrainingMethods, residual_compression_has_settings_of_its_own) {
+  EXPECT_EQ(parse_training_methods("gloo,residual,residual:density=0.01,warmup=20,grid"),
+            (List{"gloo", "residual", "residual:density=0.01,warmup=20", "grid"}));
+}
+
 TEST(TrainingMethods, what_nobody_knows_is_refused) {
   for (const char* text : {"", "gloo,", "glo", "gloo,grid:steps=1", "powersgd:rank=0", "bits=4",
-                           "gloo+feedback", "fp16:bits=3"}) {
+                           "gloo+feedback", "fp16:bits=3", "residual:bits=3"}) {
     EXPECT_THROW(parse_training_methods(text), Error) << text;
   }
 }

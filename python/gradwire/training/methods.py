@@ -6,6 +6,8 @@ bf16            the same in bfloat16; torch's own hook of that name needs NCCL
 powersgd        torch's PowerSGD hook over gloo, rank 1; powersgd:rank=2 and so on
 SPEC            gradwire with a codec, such as grid:step=0.5
 SPEC+feedback   the same with error feedback
+residual        gradwire.torch.residual; residual:density=0.001,warmup=100,values=fp32 and so on,
+                with its arguments. For SGD, whose momentum and weight decay it takes over
 """
 
 import re
@@ -18,6 +20,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 FEEDBACK = "+feedback"
+RESIDUAL = re.compile(r"residual(?::(.+))?")
 POWERSGD = re.compile(r"powersgd(?::rank=([1-9][0-9]*))?")
 POWERSGD_FIRST_STEP = 2  # torch refuses less: DDP rebuilds its buckets after the first step
 ONE_BUCKET_MB = 1 << 20
@@ -29,6 +32,27 @@ def is_gradwire(method: str) -> bool:
     return method not in ("gloo", *HOOKS) and POWERSGD.fullmatch(method) is None
 
 
+def is_residual(method: str) -> bool:
+    return RESIDUAL.fullmatch(method) is not None
+
+
+def add_residual(
+    replica: DistributedDataParallel, optimizer: torch.optim.SGD, method: str, seed: int
+) -> None:
+    """Takes momentum and weight decay over from the optimizer."""
+    import gradwire.torch
+
+    settings = RESIDUAL.fullmatch(method)[1]
+    pairs = (pair.split("=", 1) for pair in settings.split(",")) if settings else ()
+    options = {key: value if key == "values" else float(value) for key, value in pairs}
+    if "warmup" in options:
+        options["warmup"] = int(options["warmup"])
+    (group,) = optimizer.param_groups
+    taken = {key: group[key] for key in ("momentum", "weight_decay")}
+    group.update(momentum=0, weight_decay=0)
+    gradwire.torch.residual(replica, optimizer, **{**taken, **options}, seed=seed)
+
+
 def distribute(model: nn.Module, method: str, seed: int) -> DistributedDataParallel:
     """The model on all ranks of the default group, whose gradients travel by a method."""
     if powersgd := POWERSGD.fullmatch(method):
@@ -38,7 +62,7 @@ def distribute(model: nn.Module, method: str, seed: int) -> DistributedDataParal
         replica.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif method == "bf16":
         replica.register_comm_hook(None, bf16_hook)
-    elif is_gradwire(method):
+    elif is_gradwire(method) and not is_residual(method):
         import gradwire.torch
 
         codec, feedback = method.removesuffix(FEEDBACK), method.endswith(FEEDBACK)

@@ -96,6 +96,8 @@ class Trainer:
         self._replica = methods.distribute(model, options.method, options.seed)
         rate = recipe.learning_rates[options.optimizer]
         self._optimizer = recipes.OPTIMIZERS[options.optimizer](model, rate)
+        if methods.is_residual(options.method):
+            methods.add_residual(self._replica, self._optimizer, options.method, options.seed)
         self._schedule = recipes.warm_up(self._optimizer)
         self._batches = self._load(recipe, options)
         self.measured = Measured()
@@ -214,7 +216,9 @@ def parse_options() -> argparse.Namespace:
     add("--store", type=Path, required=True,
         help="a file that is not there yet, by which the ranks meet")  # fmt: skip
     add("--model", choices=recipes.RECIPES, required=True)
-    add("--method", required=True, help="gloo, fp16, bf16, powersgd or a codec[+feedback]")
+    add(
+        "--method", required=True, help="gloo, fp16, bf16, powersgd, residual or a codec[+feedback]"
+    )
     add("--optimizer", choices=recipes.OPTIMIZERS, default="adamw")
     add("--steps", type=int, default=50)
     add("--seed", type=int, default=0)
