@@ -48,6 +48,21 @@ PATIENCE_SECONDS = 40.0
 PR_SET_CHILD_SUBREAPER = 36
 
 
+@contextlib.contextmanager
+def interrupts_held():
+    """They come when it ends: a process that has been started must be known before."""
+    held = []
+    kinds = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(kind, lambda kind, _: held.append(kind)) for kind in kinds]
+    try:
+        yield
+    finally:
+        for kind, handler in zip(kinds, handlers, strict=True):
+            signal.signal(kind, handler)
+        for kind in held:
+            signal.raise_signal(kind)
+
+
 class Ranks:
     """The processes of an episode, and what they report."""
 
@@ -61,20 +76,27 @@ class Ranks:
         self._rests = [b""] * episode.size
         self._errors = []
         self._selector = selectors.DefaultSelector()
-        for rank, host in enumerate(episode.hosts):
-            namespace = hosts[host].namespace
-            self._errors.append(open(folder / f"stderr-{rank}", "w+"))
-            process = subprocess.Popen(
-                [sys.executable, HERE / "worker.py", description, str(rank), str(namespace)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors[rank],
-                pass_fds=[namespace],
-                start_new_session=True,
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-            )
-            self.processes.append(process)
-            self._selector.register(process.stdout, selectors.EVENT_READ, rank)
+        try:
+            with interrupts_held():
+                for rank, host in enumerate(episode.hosts):
+                    self._start(rank, hosts[host].namespace, description, folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, rank: int, namespace: int, description: str, folder: Path):
+        self._errors.append(open(folder / f"stderr-{rank}", "w+"))
+        process = subprocess.Popen(
+            [sys.executable, HERE / "worker.py", description, str(rank), str(namespace)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors[rank],
+            pass_fds=[namespace],
+            start_new_session=True,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        )
+        self.processes.append(process)
+        self._selector.register(process.stdout, selectors.EVENT_READ, rank)
 
     def listen(self, seconds: float, until=lambda: False) -> bool:
         """Takes reports until the condition holds; false when that was not in time."""
@@ -130,11 +152,12 @@ class Ranks:
             self.reports[rank].stderr = self.stderr(rank)
 
     def close(self):
-        for process, errors in zip(self.processes, self._errors, strict=True):
+        for process in self.processes:
             process.kill()
             process.wait()
             process.stdin.close()
             process.stdout.close()
+        for errors in self._errors:
             errors.close()
         self._selector.close()
 
