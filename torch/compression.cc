@@ -71,9 +71,12 @@ FuturePtr Compression::average(c10d::GradBucket& bucket) {
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
   const bool measured = step % kStepsPerMeasurement == 0 && exact_scopes == 0;
-  waiting_.push_back({bucket,
-                      {.seed = seed_, .step = step, .average = true, .measure_error = measured},
-                      std::make_shared<Completion>(bucket.getBuffer())});
+  OperationOptions options;
+  options.seed = seed_;
+  options.step = step;
+  options.average = true;
+  options.measure_error = measured;
+  waiting_.push_back({bucket, options, std::make_shared<Completion>(bucket.getBuffer())});
   const FuturePtr future = waiting_.back().completion->future();
   if (local_clip_ == 0 || bucket.isLast()) {
     const std::vector<Waiting> ready = std::exchange(waiting_, {});
@@ -122,12 +125,12 @@ void Compression::start(const Waiting& waiting) {
   const TensorView numbers = numbers_of(waiting);
   const std::uint64_t step = waiting.options.step;
   const auto communicator = channel_->communicator();
-  const auto start_one = [&](const std::vector<Tensor>& tensors, std::vector<LayerPtr> layers) {
+  const auto start_one = [&](const std::vector<Tensor>& tensors, std::vector<LayerPtr> of) {
     waiting.completion->add(communicator->all_reduce(tensors, waiting.options),
                             [ledger = ledger_, size = size_of(numbers.dtype),
                              ranks = static_cast<std::uint64_t>(channel_->size()),
-                             layers = std::move(layers)](const Work& work) {
-                              ledger->count(layers, size, ranks, work.statistics());
+                             of = std::move(of)](const Work& work) {
+                              ledger->count(of, size, ranks, work.statistics());
                             });
   };
   std::vector<Tensor> exact;

@@ -36,7 +36,9 @@ struct Options {
   unsigned ranks = 0;
   unsigned steps = 50;
   unsigned seeds = 1;
+  unsigned batch = 0;
   std::string optimizer = "adamw";
+  bool evaluate = false;
   std::string python;
   std::string output;
   bool json = false;
@@ -91,25 +93,29 @@ class Training {
   }
 
   std::vector<std::string> arguments_of(const std::string& method, unsigned seed) {
-    return {find_python(options_.python),
-            "-m",
-            "gradwire.training.worker",
-            "--model",
-            options_.model,
-            "--method",
-            method,
-            "--optimizer",
-            options_.optimizer,
-            "--steps",
-            std::to_string(options_.steps),
-            "--seed",
-            std::to_string(seed),
-            "--interface",
-            stage_.has_hosts() ? TestHosts::kInterface : "lo",
-            "--store",
-            fmt::format("{}/store{}", scratch_.path(), stores_++),
-            "--data",
-            scratch_.path()};
+    std::vector<std::string> arguments{find_python(options_.python),
+                                       "-m",
+                                       "gradwire.training.worker",
+                                       "--model",
+                                       options_.model,
+                                       "--method",
+                                       method,
+                                       "--optimizer",
+                                       options_.optimizer,
+                                       "--steps",
+                                       std::to_string(options_.steps),
+                                       "--seed",
+                                       std::to_string(seed),
+                                       "--batch",
+                                       std::to_string(options_.batch),
+                                       "--interface",
+                                       stage_.has_hosts() ? TestHosts::kInterface : "lo",
+                                       "--store",
+                                       fmt::format("{}/store{}", scratch_.path(), stores_++),
+                                       "--data",
+                                       scratch_.path()};
+    if (options_.evaluate) arguments.emplace_back("--evaluate");
+    return arguments;
   }
 
   void show_step(const std::string& method, const Json& step) {
@@ -160,6 +166,11 @@ Json row_of(const std::string& method, const std::vector<Json>& runs, double fp3
   row["wire_bytes_from"] = runs[0]["wire_bytes_from"];
   row["of_fp32"] = measured(wire / fp32_bytes);
   row["final_loss"] = measured(over_seeds(runs, "final_loss").median());
+  for (const char* key : {"held_out_loss", "held_out_accuracy"}) {
+    if (runs[0].contains(key)) row[key] = measured(over_seeds(runs, key).median());
+  }
+  row["replicas_equal"] =
+      std::ranges::all_of(runs, [](const Json& run) { return run["replicas_equal"].get<bool>(); });
   row["seeds"] = runs.size();
   row["runs"] = runs;
   return row;
@@ -207,17 +218,27 @@ std::string place_of(const Json& report) {
                      link == "none" ? "links as fast as this machine is" : link + " links");
 }
 
+std::string loss_text(const Json& loss) {
+  return loss.is_null() ? "-" : fmt::format("{:.4f}", loss.get<double>());
+}
+
 void show_as_table(const Json& report) {
-  TextTable table({{"method", "", Align::left},
-                   {"step", "ms"},
-                   {"from", "ms"},
-                   {"to", "ms"},
-                   {"faster", "x gloo"},
-                   {"compute", "ms"},
-                   {"exposed", "ms"},
-                   {"sent", "MB/step"},
-                   {"of fp32", ""},
-                   {"loss", ""}});
+  std::vector<Column> columns{{"method", "", Align::left},
+                              {"step", "ms"},
+                              {"from", "ms"},
+                              {"to", "ms"},
+                              {"faster", "x gloo"},
+                              {"compute", "ms"},
+                              {"exposed", "ms"},
+                              {"sent", "MB/step"},
+                              {"of fp32", ""},
+                              {"loss", ""}};
+  const bool evaluated = report["rows"][0].contains("held_out_loss");
+  if (evaluated) {
+    columns.push_back({"held out", "loss"});
+    columns.push_back({"right", "%"});
+  }
+  TextTable table(columns);
   const auto milliseconds = [](const Json& seconds) {
     return fmt::format("{:.1f}", 1e3 * seconds.get<double>());
   };
@@ -226,15 +247,22 @@ void show_as_table(const Json& report) {
                   report["parameters"].get<double>() / 1e6, report["optimizer"].get<std::string>(),
                   report["steps"].get<unsigned>(), place_of(report)));
   for (const Json& row : report["rows"]) {
-    table.add_row(
-        {row["method"].get<std::string>(), milliseconds(row["step_seconds"]),
-         milliseconds(row["step_seconds_min"]), milliseconds(row["step_seconds_max"]),
-         row.contains("times_gloo") ? fmt::format("{:.2f}", row["times_gloo"].get<double>()) : "-",
-         milliseconds(row["compute_seconds"]), milliseconds(row["exposed_seconds"]),
-         fmt::format("{:.3f}", row["wire_bytes_per_step"].get<double>() / 1e6),
-         fmt::format("{:.3f}", row["of_fp32"].get<double>()),
-         row["final_loss"].is_null() ? "-"
-                                     : fmt::format("{:.4f}", row["final_loss"].get<double>())});
+    std::vector<std::string> cells{
+        row["method"].get<std::string>(),
+        milliseconds(row["step_seconds"]),
+        milliseconds(row["step_seconds_min"]),
+        milliseconds(row["step_seconds_max"]),
+        row.contains("times_gloo") ? fmt::format("{:.2f}", row["times_gloo"].get<double>()) : "-",
+        milliseconds(row["compute_seconds"]),
+        milliseconds(row["exposed_seconds"]),
+        fmt::format("{:.3f}", row["wire_bytes_per_step"].get<double>() / 1e6),
+        fmt::format("{:.3f}", row["of_fp32"].get<double>()),
+        loss_text(row["final_loss"])};
+    if (evaluated) {
+      cells.push_back(loss_text(row["held_out_loss"]));
+      cells.push_back(fmt::format("{:.2f}", 100 * row["held_out_accuracy"].get<double>()));
+    }
+    table.add_row(cells);
   }
   print(table);
   const unsigned seeds = report["rows"][0]["seeds"];
@@ -245,6 +273,10 @@ void show_as_table(const Json& report) {
       seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds),
       report["hosts"] == 0 ? "on the loopback or by gradwire itself (shared memory)"
                            : "by the kernel at its interface"));
+  for (const Json& row : report["rows"]) {
+    if (row["replicas_equal"]) continue;
+    print_note(fmt::format("The ranks' models differ after {}.", row["method"].get<std::string>()));
+  }
 }
 
 void write(const Json& report, const std::string& path) {
@@ -293,6 +325,10 @@ void add_options(CLI::App& command, Options& options) {
       ->check(CLI::Range(2U, 1000000U));
   command.add_option("--seeds", options.seeds, "Trainings of each method (default: 1)")
       ->check(CLI::Range(1U, 1000U));
+  command.add_option("--batch", options.batch, "Images, or rows of text, per rank (default: few)")
+      ->check(CLI::Range(1U, 4096U));
+  command.add_flag("--evaluate", options.evaluate,
+                   "Test trained models on what they have not seen, too");
   command.add_option("--optimizer", options.optimizer, "adamw or sgd, with momentum")
       ->check(CLI::IsMember({"adamw", "sgd"}));
   command.add_option("--python", options.python,
@@ -315,8 +351,9 @@ void add_bench_train(CLI::App& bench) {
       "  gradwire bench train --model transformer --hosts 4 --link 1gbit --seeds 3 --json\n"
       "  gradwire bench train --methods gloo,grid:step=0.5,uniform:bits=4,bucket=128 --link none\n"
       "  gradwire bench train --ranks 2 --steps 20 --methods gloo,sign+feedback --optimizer sgd\n"
-      "  gradwire bench train --link 100mbit --methods gloo,residual:density=0.001,warmup=20 "
-      "--optimizer sgd\n"
+      "  gradwire bench train --link 100mbit --methods gloo,residual:warmup=20 --optimizer sgd\n"
+      "  gradwire bench train --model vgg --ranks 4 --batch 32 --steps 1400 --evaluate "
+      "--methods gloo,grid\n"
       "\n"
       "fp16, bf16 and powersgd are torch's communication hooks over gloo. torch's PowerSGD aborts "
       "with\n"

@@ -34,7 +34,9 @@ std::vector<std::string> split(std::string_view text) {
 void check(std::string method) {
   static const std::regex kOfTorch("gloo|fp16|bf16|powersgd(:rank=[1-9][0-9]?)?");
   static const std::regex kResidual(
-      "residual(:(density|warmup|values|momentum|ramp)=[^,]+(,.*)?)?");
+      "residual(:(density|momentum|warmup|ramp|clip|values)=[^,]+(,(density|momentum|warmup|ramp|"
+      "clip|"
+      "values)=[^,]+)*)?");
   if (std::regex_match(method, kOfTorch) || std::regex_match(method, kResidual)) return;
   if (method.ends_with(kFeedback)) method.resize(method.size() - kFeedback.size());
   Codec::parse(method);

@@ -53,7 +53,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, chosen: Settings) -> None:
             "another method; take torch.optim.SGD, or gradwire.torch.compress(model) without it"
         )
     for group in optimizer.param_groups:
-        if group["momentum"]:
+        if group["momentum"] and chosen.momentum:
             raise ValueError(
                 f"the optimizer's momentum of {group['momentum']} would be applied twice: make the "
                 f"optimizer with momentum=0, and pass momentum={group['momentum']} to "

@@ -1,6 +1,6 @@
 """What the models learn from: Fashion-MNIST, and the sources of Python's standard library.
 
-Batches never end, and the same seed gives the same batches.
+Batches never end, and the same seed gives the same batches. What is held out is never among them.
 """
 
 from __future__ import annotations
@@ -49,18 +49,30 @@ def read_idx(path: Path, header_bytes: int) -> np.ndarray:
         ) from None
 
 
+def fashion_mnist(part: str) -> Batch:
+    """All images of a part, "train" or "t10k", as bytes, and their classes."""
+    pixels = read_idx(DATASET_DIR / f"{part}-images-idx3-ubyte.gz", header_bytes=16)
+    classes = read_idx(DATASET_DIR / f"{part}-labels-idx1-ubyte.gz", header_bytes=8)
+    images = torch.from_numpy(pixels.copy()).view(-1, 1, 28, 28)
+    return images, torch.from_numpy(classes.copy()).long()
+
+
 def image_batches(seed: int, size: int) -> Iterator[Batch]:
     """Shuffled epochs of Fashion-MNIST, pixels scaled to 0..1."""
-    pixels = read_idx(DATASET_DIR / "train-images-idx3-ubyte.gz", header_bytes=16)
-    images = torch.from_numpy(pixels.copy()).view(-1, 1, 28, 28)
-    classes = read_idx(DATASET_DIR / "train-labels-idx1-ubyte.gz", header_bytes=8)
-    labels = torch.from_numpy(classes.copy()).long()
+    images, labels = fashion_mnist("train")
     generator = torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(len(images), generator=generator)
         for chosen in order.split(size):
             if len(chosen) == size:
                 yield images[chosen].float() / 255, labels[chosen]
+
+
+def held_out_images(size: int) -> Iterator[Batch]:
+    """Those that Fashion-MNIST keeps for tests, once."""
+    images, labels = fashion_mnist("t10k")
+    for some, classes in zip(images.split(size), labels.split(size), strict=True):
+        yield some.float() / 255, classes
 
 
 def library_sources() -> list[Path]:
@@ -94,6 +106,13 @@ def text_batches(tokens: Tensor, seed: int, size: int, context: int) -> Iterator
         starts = torch.randint(len(tokens) - context, (size, 1), generator=generator)
         windows = tokens[starts + window]
         yield windows[:, :-1], windows[:, 1:].flatten()
+
+
+def held_out_text(tokens: Tensor, size: int, context: int) -> Iterator[Batch]:
+    """Windows one after the other, once."""
+    windows = tokens.unfold(0, context + 1, context + 1)
+    for some in windows.split(size):
+        yield some[:, :-1], some[:, 1:].flatten()
 
 
 def library_tokens(vocabulary: int, folder: Path) -> Tensor:

@@ -21,6 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 FEEDBACK = "+feedback"
 RESIDUAL = re.compile(r"residual(?::(.+))?")
+RESIDUAL_OPTIONS = {
+    "density": float,
+    "momentum": float,
+    "warmup": int,
+    "ramp": int,
+    "clip": float,
+    "values": str,
+}
 POWERSGD = re.compile(r"powersgd(?::rank=([1-9][0-9]*))?")
 POWERSGD_FIRST_STEP = 2  # torch refuses less: DDP rebuilds its buckets after the first step
 ONE_BUCKET_MB = 1 << 20
@@ -39,18 +47,18 @@ def is_residual(method: str) -> bool:
 def add_residual(
     replica: DistributedDataParallel, optimizer: torch.optim.SGD, method: str, seed: int
 ) -> None:
-    """Takes momentum and weight decay over from the optimizer."""
+    """Takes momentum and weight decay over from the optimizer, unless they are set to 0."""
     import gradwire.torch
 
     settings = RESIDUAL.fullmatch(method)[1]
     pairs = (pair.split("=", 1) for pair in settings.split(",")) if settings else ()
-    options = {key: value if key == "values" else float(value) for key, value in pairs}
-    if "warmup" in options:
-        options["warmup"] = int(options["warmup"])
+    options = {key: RESIDUAL_OPTIONS[key](value) for key, value in pairs}
     (group,) = optimizer.param_groups
-    taken = {key: group[key] for key in ("momentum", "weight_decay")}
-    group.update(momentum=0, weight_decay=0)
-    gradwire.torch.residual(replica, optimizer, **{**taken, **options}, seed=seed)
+    taken = {key: group[key] for key in ("momentum", "weight_decay")} | options
+    for key in ("momentum", "weight_decay"):
+        if taken[key]:
+            group[key] = 0
+    gradwire.torch.residual(replica, optimizer, **taken, seed=seed)
 
 
 def distribute(model: nn.Module, method: str, seed: int) -> DistributedDataParallel:

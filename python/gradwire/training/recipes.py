@@ -7,7 +7,7 @@
   words        the same with one layer, a large vocabulary and a short list of words to predict:
                nearly all of it is the embedding, and the network decides how long a step takes
 
-Batch sizes are those of one rank.
+Batch sizes are those of one rank, unless it is told otherwise.
 """
 
 from __future__ import annotations
@@ -29,15 +29,19 @@ TEXT_BATCH = 2
 WORDS = 32768
 PREDICTED_WORDS = 2048  # the most frequent; all others are unknown
 WARMUP_STEPS = 10
+HELD_OUT_BATCH = 100
+HELD_OUT_TOKENS = 1000 * (CONTEXT + 1)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`batches` takes a seed, how many ranks share a batch, and a folder for what takes long to
-    make; its batches are those of all ranks together."""
+    """`batches` takes a seed, a size, and a folder for what takes long to make; `held_out` takes
+    the folder and gives what `batches` never does, to find out what was learnt."""
 
     model: Callable[[], nn.Module]
+    batch: int  # images, or rows of text, per rank
     batches: Callable[[int, int, Path], Iterator[data.Batch]]
+    held_out: Callable[[Path], Iterator[data.Batch]]
     learning_rates: dict[str, float]  # by the optimizer's name
     description: str
 
@@ -58,43 +62,67 @@ def _words() -> nn.Module:
     return models.Transformer(WORDS, CONTEXT, width=256, heads=4, layers=1, outputs=PREDICTED_WORDS)
 
 
-def _images(size: int) -> Callable[[int, int, Path], Iterator[data.Batch]]:
-    return lambda seed, ranks, _: data.image_batches(seed, size * ranks)
+def _image_batches(seed: int, size: int, _: Path) -> Iterator[data.Batch]:
+    return data.image_batches(seed, size)
 
 
-def _text(
-    vocabulary: int, size: int, outputs: int
-) -> Callable[[int, int, Path], Iterator[data.Batch]]:
-    def batches(seed: int, ranks: int, folder: Path) -> Iterator[data.Batch]:
-        tokens = data.library_tokens(vocabulary, folder)
-        for inputs, targets in data.text_batches(tokens, seed, size * ranks, CONTEXT):
-            yield inputs, targets.where(targets < outputs, data.UNKNOWN)
+def _held_out_images(_: Path) -> Iterator[data.Batch]:
+    return data.held_out_images(HELD_OUT_BATCH)
 
-    return batches
 
+@dataclass(frozen=True)
+class Text:
+    """Of the sources, the end is held out. Rare words are not worth predicting."""
+
+    vocabulary: int
+    outputs: int
+
+    def batches(self, seed: int, size: int, folder: Path) -> Iterator[data.Batch]:
+        tokens = data.library_tokens(self.vocabulary, folder)[:-HELD_OUT_TOKENS]
+        return map(self._known, data.text_batches(tokens, seed, size, CONTEXT))
+
+    def held_out(self, folder: Path) -> Iterator[data.Batch]:
+        tokens = data.library_tokens(self.vocabulary, folder)[-HELD_OUT_TOKENS:]
+        return map(self._known, data.held_out_text(tokens, HELD_OUT_BATCH, CONTEXT))
+
+    def _known(self, batch: data.Batch) -> data.Batch:
+        inputs, targets = batch
+        return inputs, targets.where(targets < self.outputs, data.UNKNOWN)
+
+
+_ALL_WORDS = Text(VOCABULARY, outputs=VOCABULARY)
+_FEW_WORDS = Text(WORDS, outputs=PREDICTED_WORDS)
 
 RECIPES = {
     "vgg": Recipe(
         model=_vgg,
-        batches=_images(VGG_BATCH),
+        batch=VGG_BATCH,
+        batches=_image_batches,
+        held_out=_held_out_images,
         learning_rates={"adamw": 1e-3, "sgd": 0.02},
         description=f"VGG-like CNN, Fashion-MNIST, {VGG_BATCH} images per rank",
     ),
     "resnet": Recipe(
         model=_resnet,
-        batches=_images(RESNET_BATCH),
+        batch=RESNET_BATCH,
+        batches=_image_batches,
+        held_out=_held_out_images,
         learning_rates={"adamw": 3e-3, "sgd": 0.05},
         description=f"residual network, Fashion-MNIST, {RESNET_BATCH} images per rank",
     ),
     "transformer": Recipe(
         model=_transformer,
-        batches=_text(VOCABULARY, TEXT_BATCH, outputs=VOCABULARY),
+        batch=TEXT_BATCH,
+        batches=_ALL_WORDS.batches,
+        held_out=_ALL_WORDS.held_out,
         learning_rates={"adamw": 1e-3, "sgd": 0.05},
         description=f"language model, Python's sources, {TEXT_BATCH}x{CONTEXT} tokens per rank",
     ),
     "words": Recipe(
         model=_words,
-        batches=_text(WORDS, size=1, outputs=PREDICTED_WORDS),
+        batch=1,
+        batches=_FEW_WORDS.batches,
+        held_out=_FEW_WORDS.held_out,
         learning_rates={"adamw": 1e-3, "sgd": 0.1},
         description=f"language model, {WORDS} words of Python's sources, {CONTEXT} per rank",
     ),

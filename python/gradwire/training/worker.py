@@ -10,9 +10,12 @@ per line: after each step
 about itself, and at the end one with what all ranks measured, means over ranks:
 
     parameters        of the model
+    replicas_equal    whether all ranks' parameters are, to the bit
     losses            of every step
     seconds           of every step
     final_loss        the mean over the last fifth of the steps
+    held_out_loss     with --evaluate: of the trained model, on what it has not seen
+    held_out_accuracy
     step_seconds      the median
     compute_seconds   forward, backward and optimizer alone, medians: every PROBE_EVERY steps all
                       ranks first compute the gradients of their batch under `no_sync`, and throw
@@ -33,6 +36,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import hashlib
 import itertools
 import json
 import os
@@ -93,6 +97,7 @@ class Trainer:
         torch.manual_seed(options.seed)
         model = recipe.model().train()
         self.parameters = models.parameters_of(model)
+        self._recipe, self._data = recipe, options.data
         self._replica = methods.distribute(model, options.method, options.seed)
         rate = recipe.learning_rates[options.optimizer]
         self._optimizer = recipes.OPTIMIZERS[options.optimizer](model, rate)
@@ -106,7 +111,8 @@ class Trainer:
         """Rank 0 first, so that what it keeps in the folder is there for the others."""
         if self._rank != 0:
             dist.barrier()
-        batches = recipe.batches(options.seed, self._ranks, options.data)
+        size = (options.batch or recipe.batch) * self._ranks
+        batches = recipe.batches(options.seed, size, options.data)
         first = next(batches)
         if self._rank == 0:
             dist.barrier()
@@ -132,6 +138,29 @@ class Trainer:
         self.measured.cpu_seconds.append(cpu_end - cpu_start)
         self.measured.optimizer_seconds.append(end - reduced)
         self.measured.wire_bytes.append(self._sent_bytes() - sent)
+
+    def evaluate(self) -> dict[str, float]:
+        """Each rank takes its share of what is held out."""
+        model = self._replica.module.eval()
+        sums = torch.zeros(3, dtype=torch.float64)
+        batches = self._recipe.held_out(self._data)
+        with torch.no_grad():
+            for inputs, targets in itertools.islice(batches, self._rank, None, self._ranks):
+                outputs = model(inputs)
+                loss = F.cross_entropy(outputs, targets, reduction="sum").item()
+                right = (outputs.argmax(dim=1) == targets).sum().item()
+                sums += torch.tensor([loss, right, len(targets)], dtype=torch.float64)
+        dist.all_reduce(sums)
+        loss, right, count = sums.tolist()
+        return {"held_out_loss": loss / count, "held_out_accuracy": right / count}
+
+    def replicas_equal(self) -> bool:
+        own = hashlib.sha256()
+        for parameter in self._replica.parameters():
+            own.update(parameter.detach().numpy())
+        of_ranks = [b""] * self._ranks
+        dist.all_gather_object(of_ranks, own.digest())
+        return len(set(of_ranks)) == 1
 
     def _probe(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         dist.barrier()
@@ -195,6 +224,8 @@ def train(options: argparse.Namespace) -> None:
     say(
         {
             "parameters": trainer.parameters,
+            "replicas_equal": trainer.replicas_equal(),
+            **(trainer.evaluate() if options.evaluate else {}),
             "losses": everywhere.losses,
             "seconds": everywhere.seconds,
             "final_loss": statistics.fmean(everywhere.losses[-max(1, options.steps // 5) :]),
@@ -222,6 +253,8 @@ def parse_options() -> argparse.Namespace:
     add("--optimizer", choices=recipes.OPTIMIZERS, default="adamw")
     add("--steps", type=int, default=50)
     add("--seed", type=int, default=0)
+    add("--batch", type=int, default=0, help="images, or rows of text, per rank; 0: the model's")
+    add("--evaluate", action="store_true", help="and test the model on what it has not seen")
     add("--interface", default="lo", help="which gloo uses and whose bytes count")
     add("--data", type=Path, default=Path(tempfile.gettempdir()), metavar="FOLDER",
         help="where data stays that takes long to prepare (default: %(default)s)")  # fmt: skip
