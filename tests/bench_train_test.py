@@ -25,7 +25,8 @@ DEADLINE_SECONDS = 300
 PLACE = "--hosts 2 --link 1gbit" if os.geteuid() == 0 else "--ranks 2"
 ROW_FIELDS = """
     method step_seconds step_seconds_min step_seconds_max compute_seconds exposed_seconds
-    cpu_seconds wire_bytes_per_step wire_bytes_from of_fp32 final_loss seeds runs times_gloo
+    cpu_seconds wire_bytes_per_step wire_bytes_from of_fp32 final_loss replicas_equal seeds runs
+    times_gloo
 """.split()
 
 
@@ -102,6 +103,21 @@ class BenchTrain(unittest.TestCase):
         self.assertEqual((0, "none", 2), (report["hosts"], report["link"], report["ranks"]))
         file.unlink()
         self.assert_nothing_left()
+
+    def test_residual_compression_is_evaluated(self):
+        method = "residual:density=0.01,warmup=2"
+        options = f"--optimizer sgd --batch 2 --evaluate --methods {method}"
+        done = self.train(f"--ranks 2 --steps 4 --model vgg {options} --json")
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        (row,) = json.loads(done.stdout)["rows"]
+        self.assertEqual((method, True), (row["method"], row["replicas_equal"]))
+        self.assertTrue(0 < row["held_out_accuracy"] < 0.9, row)
+        self.assertTrue(0 < row["held_out_loss"] < 10, row)
+
+    def test_residual_compression_wants_sgd(self):
+        done = self.train("--ranks 2 --steps 2 --methods gloo,residual")
+        self.assertEqual((2, ""), (done.returncode, done.stdout))
+        self.assertIn("add --optimizer sgd", done.stderr)
 
     def test_what_a_rank_complains_of_is_shown(self):
         done = self.train("--ranks 2 --steps 2 --methods gloo --python /bin/false")

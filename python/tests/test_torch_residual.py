@@ -142,3 +142,82 @@ def test_what_would_be_done_twice_is_refused():
     assert "weight_decay=0" in decay
     assert "density" in density
     assert "values" in values
+
+
+# Scripts that say nothing of it
+
+UNCHANGED = {"GRADWIRE": "1", "GRADWIRE_RESIDUAL": "0.01", "GRADWIRE_WARMUP": "4"}
+
+
+def two_groups(model: nn.Module, **options) -> torch.optim.SGD:
+    """Without weight decay for biases, as many have it."""
+    biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
+    others = [p for name, p in model.named_parameters() if not name.endswith("bias")]
+    groups = [{"params": biases, "weight_decay": 0.0}, {"params": others, "weight_decay": 0.01}]
+    return torch.optim.SGD(groups, lr=0.02, **options)
+
+
+def exactly(rank: int, options: dict) -> list[torch.Tensor]:
+    """Layers that travel exactly: all that is left of residual compression is its momentum."""
+    model = Ddp(small_model())
+    train(model, rank, 20, optimizer=two_groups(model, **options))
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("options", [{"momentum": 0.9, "nesterov": True}, {"momentum": 0.5}, {}])
+def test_under_an_unchanged_script_it_does_what_the_optimizer_did(options):
+    plain = on_ranks(2, exactly, options)[0]
+    ours = on_ranks(2, exactly, options, environment={**UNCHANGED, "GRADWIRE_EXACT": "*"})[0]
+    for mine, reference in zip(ours, plain, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-6)
+    assert any(not torch.equal(mine, other) for mine, other in zip(ours, plain, strict=True))
+
+
+def unchanged(rank: int, saved: dict | None = None):
+    model = Ddp(wide_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    if saved:
+        optimizer.load_state_dict(saved)
+    losses = train(model, rank, 200, optimizer=optimizer)
+    return digest(model), losses, gradwire.torch.stats(model), optimizer.state_dict()
+
+
+def test_an_unchanged_script_sends_few_numbers():
+    results = on_ranks(2, unchanged, environment=UNCHANGED)
+    assert len({bits for bits, *_ in results}) == 1
+    _, losses, stats, state = results[0]
+    assert sum(losses[-20:]) / 20 < 0.8
+    assert stats.layers["2.weight"].codec.startswith("topk:density=0.01")
+    assert stats.layers["2.weight"].ratio > 20
+    (group,) = state["param_groups"]
+    assert (group["momentum"], group["gradwire"]["momentum"]) == (0, 0.9)
+    resumed = on_ranks(2, unchanged, state, environment=UNCHANGED)
+    assert resumed[0][0] == results[0][0]  # it knows what it had taken over
+
+
+def unsound(rank: int) -> list[str]:
+    said = []
+    sgd = torch.optim.SGD
+    for make in [
+        lambda p: torch.optim.AdamW(p),
+        lambda p: sgd(p, lr=0.1, momentum=0.9, dampening=0.1),
+        lambda p: sgd(p, lr=0.1, maximize=True),
+        lambda p: (sgd(p[:1], lr=0.1), sgd(p[1:], lr=0.1)),
+        lambda p: sgd([{"params": p[:1], "momentum": 0.5}, {"params": p[1:]}], lr=0.1),
+        lambda p: torch.optim.lr_scheduler.OneCycleLR(sgd(p, 0.1, 0.9), 0.1, total_steps=9),
+        lambda p: None,
+    ]:
+        model = Ddp(small_model())
+        kept = make(list(model.parameters()))
+        with pytest.raises(ValueError, match="--residual") as error:
+            model(next(batches(rank, 1))[0])
+        said.append(str(error.value))
+        del kept
+    return said
+
+
+def test_a_script_that_trains_otherwise_is_refused():
+    said = on_ranks(1, unsound, environment=UNCHANGED)[0]
+    reasons = ["AdamW", "dampening", "maximizes", "2 optimizers", "different", "cycle", "no optim"]
+    for sentence, reason in zip(said, reasons, strict=True):
+        assert reason in sentence

@@ -62,6 +62,35 @@ def test_prepared_tokens_are_kept(monkeypatch, tmp_path):
     assert torch.equal(data.library_tokens(10, tmp_path), made)
 
 
+def test_held_out_images_are_others_and_come_once():
+    held_out = list(data.held_out_images(100))
+    assert sum(len(labels) for _, labels in held_out) == 10000
+    seen, _ = next(data.image_batches(0, 60000))
+    seen_images = {image.numpy().tobytes() for image in seen}
+    unseen = sum(
+        image.numpy().tobytes() not in seen_images for images, _ in held_out for image in images
+    )
+    assert unseen > 9900  # some shirts are in both
+
+
+def test_held_out_text_is_every_word_once():
+    inputs, targets = zip(*data.held_out_text(torch.arange(34), size=2, context=16), strict=True)
+    assert torch.cat(inputs).flatten().tolist() == [*range(16), *range(17, 33)]
+    assert torch.cat(targets).tolist() == [*range(1, 17), *range(18, 34)]
+
+
+def test_no_training_reads_the_held_out_text(monkeypatch, tmp_path):
+    whole = torch.arange(2 * recipes.HELD_OUT_TOKENS)
+    monkeypatch.setattr(data, "library_tokens", lambda *_: whole)
+    text = recipes.Text(vocabulary=1, outputs=len(whole))
+    held_out = torch.cat([inputs.flatten() for inputs, _ in text.held_out(tmp_path)])
+    trained = torch.cat(
+        [i.flatten() for i, _ in itertools.islice(text.batches(0, 64, tmp_path), 50)]
+    )
+    assert len(held_out) == 1000 * recipes.CONTEXT
+    assert trained.max() < held_out.min()
+
+
 # Models
 
 
@@ -70,7 +99,7 @@ def test_every_model_learns_its_data(name, tmp_path):
     torch.manual_seed(0)
     recipe = recipes.RECIPES[name]
     model = recipe.model().train()
-    inputs, targets = next(recipe.batches(0, 1, tmp_path))
+    inputs, targets = next(recipe.batches(0, recipe.batch, tmp_path))
     optimizer = recipes.OPTIMIZERS["adamw"](model, recipe.learning_rates["adamw"])
     losses = []
     for _ in range(8):  # of one batch, which any model can learn by heart
@@ -101,6 +130,7 @@ def test_the_model_with_much_to_send_has_it_in_its_connected_layers():
         ("powersgd:rank=4", False),
         ("grid:step=0.5", True),
         ("sign+feedback", True),
+        ("residual", True),
     ],
 )
 def test_methods_of_gradwire_are_told_from_those_of_torch(method, ours):
@@ -184,3 +214,12 @@ def test_a_rough_method_trains(tmp_path, exact, method):
     assert result["losses"][0] == pytest.approx(exact["losses"][0])
     assert result["losses"] != exact["losses"]
     assert all(0 < loss < 10 for loss in result["losses"])
+
+
+def test_residual_compression_takes_momentum_over_and_is_tested(tmp_path):
+    options = ("--model", "vgg", "--optimizer", "sgd", "--batch", "4", "--evaluate")
+    result = train(tmp_path, "residual:density=0.01,warmup=2,values=int8", *options)[1]
+    assert result["replicas_equal"]
+    assert 0.05 < result["held_out_accuracy"] < 0.9
+    assert 0 < result["held_out_loss"] < 10
+    assert 0 < result["wire_bytes_per_step"] < 0.02 * 4 * result["parameters"]

@@ -11,7 +11,7 @@ from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as Ddp
 
-from . import channels, compressions, settings
+from . import channels, compressions, residual_settings, settings
 from ._native import Compression
 
 _log = logging.getLogger("gradwire")
@@ -59,7 +59,11 @@ def before_first_forward(model: Ddp) -> None:
             type(model.module).__name__,
         )
         return
-    compress(model, settings.from_environment())
+    density = settings.residual_density()
+    if density is None:
+        compress(model, settings.from_environment())
+    else:
+        compress(model, residual_settings.for_script(model.module, density))
 
 
 def take_hook_of_user(model: Ddp, *hook) -> bool:
@@ -93,7 +97,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
                 chosen.feedback,
                 chosen.momentum,
                 chosen.nesterov,
-                chosen.weight_decay,
+                chosen.weight_decay_of(name),
             )
             for name, parameter in model.module.named_parameters()
         }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import settings
+from . import optimizers, settings
 
 LEAST_ELEMENTS = 16384
 """Smaller layers are not worth selecting from: `small` takes them."""
@@ -43,6 +43,24 @@ class Settings(settings.Settings):
 
     def sparse(self, density: float) -> str:
         return f"topk:density={density},values={self.values}"
+
+
+def for_script(model: torch.nn.Module, density: float) -> Settings:
+    """For a model whose script says nothing of it: its optimizer says how it is to be trained.
+
+    Raises `optimizers.NotSound` where that is not what residuals do.
+    """
+    usual = settings.from_environment()
+    taken = optimizers.take_over(model)
+    return Settings(
+        exact=usual.exact,
+        small=usual.codec,
+        density=density,
+        warmup=settings.warmup(),
+        momentum=taken.momentum,
+        nesterov=taken.nesterov,
+        weight_decay=taken.weight_decay,
+    )
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, chosen: Settings) -> None:

@@ -27,6 +27,7 @@ Examples:
   gradwire run --nproc-per-node 4 train.py --epochs 3
   gradwire run --codec uniform:bits=4,bucket=128 --nproc-per-node 4 train.py
   gradwire run --feedback --exact '*embed*' --exact lm_head.weight --standalone -m trainer
+  gradwire run --residual 0.001 --warmup 500 --nproc-per-node 4 train.py
   gradwire run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train.py
 """
 
@@ -37,6 +38,11 @@ def _codec(spec: str) -> str:
     except gradwire.Error as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return spec
+
+
+def _density(text: str) -> str:
+    _codec(f"topk:density={text}")
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,6 +73,19 @@ def _parser() -> argparse.ArgumentParser:
         help="Parameters whose gradients travel exactly, by name; repeat for several.",
     )
     ours.add_argument(
+        "--residual",
+        type=_density,
+        metavar="DENSITY",
+        help="Send this share of each gradient, such as 0.001, and the rest later: for very slow "
+        "links and scripts that train by SGD. The codec takes small layers.",
+    )
+    ours.add_argument(
+        "--warmup",
+        type=int,
+        metavar="STEPS",
+        help="With --residual: first so many steps with whole gradients.",
+    )
+    ours.add_argument(
         "--no-summary", action="store_true", help="Do not say at the end what was sent."
     )
     return parser
@@ -81,6 +100,10 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
         told["GRADWIRE_FEEDBACK"] = "1"
     if options.exact:
         told["GRADWIRE_EXACT"] = ",".join(options.exact)
+    if options.residual is not None:
+        told["GRADWIRE_RESIDUAL"] = options.residual
+    if options.warmup is not None:
+        told["GRADWIRE_WARMUP"] = str(options.warmup)
     return told
 
 
@@ -98,6 +121,8 @@ def _obstacle() -> str | None:
         )
     try:
         settings.from_environment()
+        if settings.residual_density() is None and settings.warmup():
+            return "--warmup is for --residual; leave it out"
     except ValueError as error:
         return str(error)
     return None

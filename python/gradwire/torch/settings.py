@@ -6,9 +6,12 @@ The only place where the PyTorch side reads the environment.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
 
 DEFAULT_CODEC = "grid:step=0.5"
 LEAST_ELEMENTS = 1024
@@ -26,7 +29,8 @@ class Settings:
     seed: int = 0
     momentum: float = 0.0
     nesterov: bool = False
-    weight_decay: float = 0.0
+    weight_decay: float | Mapping[str, float] = 0.0
+    """The same for all parameters, or by name."""
     clip: float = 0.0
     """Of all gradients' norm together; 0: never."""
 
@@ -45,6 +49,10 @@ class Settings:
         chosen = (spec for pattern, spec in self.codecs.items() if fnmatchcase(name, pattern))
         return next(chosen, None)
 
+    def weight_decay_of(self, name: str) -> float:
+        decay = self.weight_decay
+        return decay.get(name, 0.0) if isinstance(decay, Mapping) else decay
+
     def stages_of(self, name: str, parameter) -> list[tuple[int, str]]:
         """Codecs and the steps from which on they are used."""
         return [(0, self.codec_of(name, parameter))]
@@ -62,6 +70,17 @@ class Settings:
 def is_on() -> bool:
     """Whether unchanged scripts are compressed: ``GRADWIRE=1``."""
     return _flag("GRADWIRE")
+
+
+def residual_density() -> float | None:
+    """That of unchanged scripts with residual compression: ``GRADWIRE_RESIDUAL=0.001``."""
+    density = os.environ.get("GRADWIRE_RESIDUAL")
+    return _number("GRADWIRE_RESIDUAL", density, float) if density else None
+
+
+def warmup() -> int:
+    """Steps before it begins: ``GRADWIRE_WARMUP``."""
+    return _number("GRADWIRE_WARMUP", os.environ.get("GRADWIRE_WARMUP") or "0", int)
 
 
 def wants_summary() -> bool:
@@ -88,6 +107,13 @@ def interface() -> str:
     """For tcp: ``GRADWIRE_INTERFACE``, or the one that gloo was told to use."""
     gloo = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     return os.environ.get("GRADWIRE_INTERFACE", gloo)
+
+
+def _number(name: str, text: str, kind: Callable[[str], Number]) -> Number:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{name} is {text!r}, which is no number") from None
 
 
 def _flag(name: str) -> bool:
