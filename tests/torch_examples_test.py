@@ -164,6 +164,19 @@ def test_05_a_resumed_run_equals_the_whole_one(tmp_path):
     assert weights_of_all_ranks(whole) == weights_of_all_ranks(parts)
 
 
+def test_10_residual_compression():
+    printed, _ = run(TORCHRUN, "10_residual.py")
+    check_learned(printed)
+    weights_of_all_ranks(printed)
+    found = layers(printed)
+    for name in ("hidden.0.weight", "deeper.0.weight", "head.weight"):
+        codec, ratio = found[name]
+        assert codec == "topk:density=0.01"
+        assert ratio > 20  # a fifth of the steps sends all
+    assert found["embedding.weight"][0] == "grid:step=0.5"
+    assert found["all"][1] > 15
+
+
 # -------------------------------------------------------------------------------------------------
 # Other launchers
 
@@ -225,5 +238,5 @@ def test_09_lightning(launcher):
 
 def test_every_example_is_tested():
     numbers = {path.name[:2] for path in EXAMPLES.glob("[0-9]*")}
-    tested = {name[5:7] for name in globals() if name.startswith("test_0")} | {"02"}
+    tested = {name[5:7] for name in globals() if re.match(r"test_\d\d_", name)} | {"02"}
     assert numbers == tested

@@ -153,6 +153,17 @@ void load_residuals(const Channel& channel, std::string_view bytes) {
   channel.communicator()->load_residuals(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
+/// For another number of ranks, of which averages are taken but in `all_reduce`.
+py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
+  std::vector<std::span<const std::byte>> views;
+  for (const std::string& bytes : saved) {
+    views.push_back(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  }
+  const std::vector<std::byte> merged = gradwire::merge_residuals(
+      views, [&](const std::string& name) { return name.starts_with('/') ? 1.0f : scale; });
+  return {reinterpret_cast<const char*>(merged.data()), merged.size()};
+}
+
 /// By the parameter's `_cdata`: name, elements, (first step, codec) of each stage, feedback,
 /// momentum, Nesterov's, weight decay.
 using PythonRules = std::unordered_map<
@@ -242,6 +253,7 @@ PYBIND11_MODULE(_native, module) {
       .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
       .def("totals", &totals);
 
+  module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("is_exact", [] { return exact_scopes > 0; });
   module.def("enter_exact", [] { ++exact_scopes; });

@@ -183,4 +183,12 @@ class Communicator {
   virtual void load_residuals(std::span<const std::byte> bytes) = 0;
 };
 
+/// What several ranks have saved, as one rank's, for a job that goes on with another number of
+/// ranks: the sum of their residuals, each times `scale(name of its tensor)`. Where sums are
+/// divided by the number of ranks, that is the new number over the old one. Throws as
+/// `load_residuals`, and `Error(invalid_argument)` when a tensor has not the same number of
+/// elements everywhere.
+std::vector<std::byte> merge_residuals(std::span<const std::span<const std::byte>> saved,
+                                       const std::function<float(const std::string&)>& scale);
+
 }  // namespace gradwire

@@ -118,6 +118,33 @@ def test_from_a_checkpoint_it_goes_on_to_the_bit():
         assert torch.equal(again[0][0][name], tensor), name
 
 
+def held_back(rank: int, states: list | None = None, steps: int = 5):
+    """What five steps held back of every number, brought out by an exact step without input."""
+    model = Ddp(wide_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    if states:
+        state = gradwire.torch.reshard(states, rank, torch.distributed.get_world_size())
+        gradwire.torch.load_state_dict(state)
+    options = {"momentum": 0.0} if steps == 0 else {"momentum": 0.9}
+    gradwire.torch.residual(model, optimizer, 0.01, small="none", **options)
+    train(model, rank, steps, optimizer=optimizer)
+    if steps:
+        return gradwire.torch.state_dict()
+    model.zero_grad()
+    with gradwire.torch.exact():
+        (0.0 * model(next(batches(rank, 1))[0]).sum()).backward()
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_nothing_held_back_is_lost_when_ranks_come_or_go(ranks):
+    states = on_ranks(3, held_back)
+    expected = on_ranks(3, held_back, states, 0)[0]
+    assert max(gradient.abs().max() for gradient in expected) > 0.01
+    for mine, reference in zip(on_ranks(ranks, held_back, states, 0)[0], expected, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-6)
+
+
 def refusals(rank: int) -> list[str]:
     model = Ddp(small_model())
     parameters = list(model.parameters())

@@ -278,6 +278,16 @@ TEST(Feedback, is_refused_where_nothing_is_kept) {
   EXPECT_THROW(ranks[0]->broadcast({&tensor, 1}, 0), Error);
 }
 
+TEST(Feedback, one_rank_alone_keeps_momentum_and_nothing_else) {
+  auto ranks = Communicator::in_process(1);
+  for (const float expected : {1.0f, 1.5f, 1.75f}) {
+    Numbers x(10, 1.0f);
+    const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse("sign"), true, 0.5f};
+    ranks[0]->all_reduce({&tensor, 1}, {.average = true}).wait();
+    EXPECT_EQ(x, Numbers(10, expected));
+  }
+}
+
 TEST(Feedback, residuals_survive_a_new_communicator) {
   constexpr std::size_t kCount = 1000;
   const auto inputs = [](std::uint32_t rank) {

@@ -188,12 +188,13 @@ class Ranked final : public Communicator {
   }
 
   /// From here on nothing is refused: residuals take the numbers up.
-  static void add_inputs(Operation& operation, std::span<const Tensor> tensors) {
+  void add_inputs(Operation& operation, std::span<const Tensor> tensors) const {
     if (operation.collective == Collective::broadcast) return;
     for (Item& item : operation.items) {
       const Tensor& tensor = tensors[item.tensor];
       if (item.residual != nullptr) {
         item.residual->accumulate(tensor.view, {tensor.momentum, tensor.nesterov});
+        if (ranks_.count == 1) item.residual->release(tensor.view);
       }
       item.notes.resize(item.codec.note_count(item.view.count));
       item.codec = tensor.codec.fit(item.input(), item.notes);

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/checksum.h"
 #include "gradwire/codec.h"
+#include "gradwire/communicator.h"
 #include "gradwire/error.h"
 
 namespace gradwire {
@@ -102,6 +103,11 @@ void Residual::accumulate(ConstTensorView input, const Momentum& how) {
   });
 }
 
+void Residual::release(TensorView to) noexcept {
+  exact().decode(bytes_of({numbers.data(), numbers.size()}), Dtype::f32, to);
+  std::ranges::fill(numbers, 0.0f);
+}
+
 void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
                     float divisor) noexcept {
   float* const kept = numbers.data() + first;
@@ -189,6 +195,31 @@ void Residuals::load(std::span<const std::byte> bytes) {
   if (!reader.at_end()) refuse();
   const std::lock_guard lock(mutex_);
   by_name_ = std::move(loaded);
+}
+
+void Residuals::add(const Residuals& others,
+                    const std::function<float(const std::string&)>& scale) {
+  const auto add_scaled = [](std::vector<float>& to, const std::vector<float>& from, float factor) {
+    if (to.size() < from.size()) to.resize(from.size());  // momentum, where there was none
+    for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i] * factor;
+  };
+  for (const auto& [name, other] : others.by_name_) {
+    const Loan own = borrow(name, other->numbers.size());
+    const float factor = scale(name);
+    add_scaled(own->numbers, other->numbers, factor);
+    add_scaled(own->momentum, other->momentum, factor);
+  }
+}
+
+std::vector<std::byte> merge_residuals(std::span<const std::span<const std::byte>> saved,
+                                       const std::function<float(const std::string&)>& scale) {
+  Residuals sum;
+  for (const std::span<const std::byte> bytes : saved) {
+    Residuals one;
+    one.load(bytes);
+    sum.add(one, scale);
+  }
+  return sum.save();
 }
 
 }  // namespace gradwire

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,6 +34,9 @@ struct Residual {
 
   /// Adds an operation's input: the step that torch's SGD of this momentum would take.
   void accumulate(ConstTensorView input, const Momentum& how);
+
+  /// Puts all numbers where the input was, and keeps nothing: for a rank that is alone.
+  void release(TensorView to) noexcept;
 
   /// Keeps the rest of some of the numbers, or of sums that they entered: what was `wanted` and not
   /// `sent`, which had been divided. What is not finite is not kept.
@@ -65,6 +69,9 @@ class Residuals {
   /// `load` throws `Error(bad_frame)` for bytes that `save` has not made.
   std::vector<std::byte> save() const;
   void load(std::span<const std::byte> bytes);
+
+  /// Adds others to these, each times what `scale` says for its tensor.
+  void add(const Residuals& others, const std::function<float(const std::string&)>& scale);
 
  private:
   mutable std::mutex mutex_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "gradwire/communicator.h"
 #include "gradwire/error.h"
 
 namespace gradwire {
@@ -93,6 +94,28 @@ TEST(Residuals, saved_ones_load_equal) {
   EXPECT_EQ(loaded.borrow("b", 1)->numbers[0], -4);
   EXPECT_EQ(loaded.borrow("c", 2)->momentum, (std::vector<float>{5, 6}));
   EXPECT_EQ(loaded.save(), residuals.save());
+}
+
+TEST(Residuals, of_several_ranks_merge_into_one) {
+  Residuals first, second;
+  first.borrow("0/a", 2)->numbers = {1, 2};
+  first.borrow("b", 1)->numbers = {5};
+  const float gradient[] = {4, 6};
+  second.borrow("0/a", 2)->accumulate({gradient, 2}, {0.5f, false});
+  const auto saved = {first.save(), second.save()};
+  const std::vector<std::span<const std::byte>> views(saved.begin(), saved.end());
+  const auto scale = [](const std::string& name) { return name == "b" ? 1.0f : 0.5f; };
+  Residuals merged;
+  merged.load(merge_residuals(views, scale));
+  EXPECT_EQ(merged.borrow("0/a", 2)->numbers, (std::vector<float>{2.5f, 4}));
+  EXPECT_EQ(merged.borrow("0/a", 2)->momentum, (std::vector<float>{2, 3}));
+  EXPECT_EQ(merged.borrow("b", 1)->numbers[0], 5);
+  EXPECT_EQ(merge_residuals({}, scale), Residuals().save());
+  Residuals other;
+  other.borrow("b", 2);
+  const auto unlike = other.save();
+  const std::span<const std::byte> both[] = {views[0], unlike};
+  EXPECT_THROW(merge_residuals(both, scale), Error);
 }
 
 TEST(Residuals, damaged_bytes_are_refused_and_change_nothing) {

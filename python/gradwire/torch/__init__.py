@@ -39,7 +39,7 @@ import gradwire
 
 from . import channels, compressions, ddp, fsdp, residual_settings, settings
 from . import stats as _stats
-from ._native import enter_exact, leave_exact
+from ._native import enter_exact, leave_exact, merge_residuals
 from .settings import DEFAULT_CODEC
 from .stats import LayerStats, Stats
 
@@ -50,6 +50,7 @@ __all__ = [
     "compress",
     "exact",
     "load_state_dict",
+    "reshard",
     "residual",
     "state_dict",
     "stats",
@@ -196,22 +197,40 @@ def state_dict() -> dict[str, Any]:
     Residuals of feedback and counters, of all models and groups of the process in the order in
     which they were first compressed.
     """
-    residuals = {
-        number: torch.frombuffer(bytearray(saved), dtype=torch.uint8)
-        for number, saved in channels.save_residuals().items()
-    }
     return {
         "version": 1,
-        "residuals": residuals,
+        "residuals": _as_tensors(channels.save_residuals()),
         "calls": channels.save_calls(),
         "counters": compressions.save_counters(),
     }
 
 
+def reshard(states: list[Mapping[str, Any]], rank: int, ranks: int) -> dict[str, Any]:
+    """The state of one of `ranks` ranks, from the `states` of all ranks of the job before.
+
+    So a job can go on with more ranks or fewer: nothing that was held back is lost, and it weighs
+    as much as before in averages over all ranks. (What `all_reduce` held back is taken to be parts
+    of a sum.)
+    """
+    if not 0 <= rank < ranks:
+        raise ValueError(f"rank {rank} is not one of {ranks} ranks")
+    if not states:
+        raise ValueError("there are no states; give those of all ranks of the job before")
+    for state in states:
+        _check_version(state)
+    mine = states[rank::ranks]
+    numbers = {number for state in states for number in state["residuals"]}
+    scale = ranks / len(states)
+    residuals = {
+        number: merge_residuals([bytes(s["residuals"][number].numpy()) for s in mine], scale)
+        for number in sorted(numbers)
+    }
+    return {**states[0], "residuals": _as_tensors(residuals)}
+
+
 def load_state_dict(state: Mapping[str, Any]) -> None:
     """Goes on from `state_dict`, before the first step; models may be compressed later."""
-    if state.get("version") != 1:
-        raise ValueError(f"this state has version {state.get('version')}; only 1 is known")
+    _check_version(state)
     residuals = {number: bytes(saved.numpy()) for number, saved in state["residuals"].items()}
     channels.load_residuals(residuals)
     channels.load_calls(state["calls"])
@@ -227,6 +246,18 @@ def stats(model: torch.nn.Module) -> Stats:
             "with `gradwire run` and a forward pass first"
         )
     return _stats.of(compression)
+
+
+def _as_tensors(residuals: dict[int, bytes]) -> dict[int, torch.Tensor]:
+    return {
+        number: torch.frombuffer(bytearray(saved), dtype=torch.uint8)
+        for number, saved in residuals.items()
+    }
+
+
+def _check_version(state: Mapping[str, Any]) -> None:
+    if state.get("version") != 1:
+        raise ValueError(f"this state has version {state.get('version')}; only 1 is known")
 
 
 def _patterns(exact: Iterable[str], codecs: Mapping[str, str] | None) -> dict[str, Any]:

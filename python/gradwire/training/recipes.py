@@ -142,8 +142,11 @@ def _momentum_sgd(model: nn.Module, rate: float) -> torch.optim.Optimizer:
 OPTIMIZERS = {"adamw": _adamw, "sgd": _momentum_sgd}
 
 
-def warm_up(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
-    """A linear rise of the learning rate over the first steps."""
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda done: min(1.0, (done + 1) / WARMUP_STEPS)
-    )
+def schedule(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+    """The learning rate rises over the first steps, then falls to zero at the end, linearly."""
+    rise = min(WARMUP_STEPS, steps)
+
+    def factor(done: int) -> float:
+        return min((done + 1) / rise, (steps - done) / max(1, steps - rise + 1))
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

@@ -103,7 +103,7 @@ class Trainer:
         self._optimizer = recipes.OPTIMIZERS[options.optimizer](model, rate)
         if methods.is_residual(options.method):
             methods.add_residual(self._replica, self._optimizer, options.method, options.seed)
-        self._schedule = recipes.warm_up(self._optimizer)
+        self._schedule = recipes.schedule(self._optimizer, options.steps)
         self._batches = self._load(recipe, options)
         self.measured = Measured()
 
