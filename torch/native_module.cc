@@ -10,6 +10,7 @@
 #include "channel.h"
 #include "compression.h"
 #include "gradwire/environment.h"
+#include "plan/layer_policy.h"
 
 namespace py = pybind11;
 
@@ -153,6 +154,15 @@ void load_residuals(const Channel& channel, std::string_view bytes) {
   channel.communicator()->load_residuals(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
+/// Of codecs, that which exchanges a layer fastest.
+std::string fastest_codec(const std::vector<std::string>& specs, std::size_t elements,
+                          std::uint32_t ranks, double bytes_per_second) {
+  std::vector<Codec> ways;
+  for (const std::string& spec : specs) ways.push_back(Codec::parse(spec));
+  return specs[static_cast<std::size_t>(&fastest(ways, elements, {ranks, bytes_per_second}) -
+                                        ways.data())];
+}
+
 /// For another number of ranks, of which averages are taken but in `all_reduce`.
 py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
   std::vector<std::span<const std::byte>> views;
@@ -165,22 +175,22 @@ py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
 }
 
 /// By the parameter's `_cdata`: name, elements, (first step, codec) of each stage, feedback,
-/// momentum, Nesterov's, weight decay.
+/// momentum, Nesterov's, reuse, weight decay.
 using PythonRules = std::unordered_map<
     std::uintptr_t,
     std::tuple<std::string, std::uint64_t, std::vector<std::pair<std::uint64_t, std::string>>, bool,
-               float, bool, float>>;
+               float, bool, std::uint32_t, float>>;
 
 void set_rules(Compression& compression, const PythonRules& given) {
   std::unordered_map<const void*, Rule> rules;
   for (const auto& [parameter, rule] : given) {
-    const auto& [name, elements, codecs, feedback, momentum, nesterov, weight_decay] = rule;
+    const auto& [name, elements, codecs, feedback, momentum, nesterov, reuse, weight_decay] = rule;
     std::vector<Stage> stages;
     for (const auto& [first_step, codec] : codecs) {
       stages.push_back({first_step, Codec::parse(codec)});
     }
     rules[reinterpret_cast<const void*>(parameter)] = {
-        name, elements, std::move(stages), feedback, momentum, nesterov, weight_decay};
+        name, elements, std::move(stages), feedback, momentum, nesterov, reuse, weight_decay};
   }
   compression.set_rules(std::move(rules));
 }
@@ -253,6 +263,8 @@ PYBIND11_MODULE(_native, module) {
       .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
       .def("totals", &totals);
 
+  module.def("fastest_codec", &fastest_codec, py::arg("codecs"), py::arg("elements"),
+             py::arg("ranks"), py::arg("bytes_per_second"));
   module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("is_exact", [] { return exact_scopes > 0; });

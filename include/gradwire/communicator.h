@@ -84,6 +84,9 @@ struct Tensor {
   /// the numbers that they send.
   float momentum = 0;
   bool nesterov = false;
+  /// With feedback: a sparse codec is fitted to the numbers every so many operations, and sooner
+  /// when it sends half or twice as many as it did at first.
+  std::uint32_t reuse = 1;
 };
 
 struct OperationOptions {

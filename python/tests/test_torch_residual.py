@@ -7,6 +7,7 @@ import math
 import gradwire.torch
 import pytest
 import torch
+from gradwire.torch import residual_settings
 from test_torch_ddp import batches, small_model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as Ddp
@@ -52,9 +53,12 @@ def trained_sparsely(rank: int, steps: int, options: dict):
     return digest(model), losses, gradwire.torch.stats(model)
 
 
-@pytest.mark.parametrize("values", ["fp32", "fp16", "int8", "mean"])
-def test_it_learns_from_one_number_in_a_hundred(values):
-    results = on_ranks(3, trained_sparsely, 300, {"values": values})
+@pytest.mark.parametrize(
+    "options",
+    [{"values": "fp32"}, {"values": "fp16"}, {"values": "int8"}, {"values": "mean"}, {"reuse": 5}],
+)
+def test_it_learns_from_one_number_in_a_hundred(options):
+    results = on_ranks(3, trained_sparsely, 300, options)
     assert len({bits for bits, *_ in results}) == 1
     for _, losses, stats in results:
         assert sum(losses[-20:]) / 20 < 0.8  # 2.08 at first
@@ -106,7 +110,7 @@ def stopped_and_resumed(rank: int, steps: int, state=None):
     if state:
         gradwire.torch.load_state_dict(state[rank][1])
         model.module.load_state_dict(state[rank][0])
-    gradwire.torch.residual(model, optimizer, 0.01, warmup=4)
+    gradwire.torch.residual(model, optimizer, 0.01, warmup=3, reuse=4)
     train(model, rank, steps, 6 if state else 0, optimizer)
     return model.module.state_dict(), gradwire.torch.state_dict()
 
@@ -155,6 +159,7 @@ def refusals(rank: int) -> list[str]:
         (torch.optim.SGD(parameters, lr=0.1, weight_decay=0.1), {"weight_decay": 0.1}),
         (torch.optim.SGD(parameters, lr=0.1), {"density": 2.0}),
         (torch.optim.SGD(parameters, lr=0.1), {"values": "int4"}),
+        (torch.optim.SGD(parameters, lr=0.1), {"link": "fast"}),
     ]:
         with pytest.raises((TypeError, ValueError, gradwire.Error)) as error:
             gradwire.torch.residual(model, optimizer, **options)
@@ -163,12 +168,23 @@ def refusals(rank: int) -> list[str]:
 
 
 def test_what_would_be_done_twice_is_refused():
-    momentum, method, decay, density, values = on_ranks(1, refusals)[0]
+    momentum, method, decay, density, values, link = on_ranks(1, refusals)[0]
     assert "momentum=0" in momentum and "momentum=0.9 to gradwire.torch.residual" in momentum
     assert "AdamW" in method and "SGD" in method
     assert "weight_decay=0" in decay
     assert "density" in density
     assert "values" in values
+    assert "100mbit" in link
+
+
+@pytest.mark.parametrize(
+    "link, codec", [("10mbit", "topk"), ("1gbit", "topk"), ("900gbit", "none")]
+)
+def test_what_a_link_carries_faster_whole_is_not_selected_from(link, codec):
+    layer = nn.Parameter(torch.zeros(1000, 1000))
+    chosen = residual_settings.Settings(small="none", link=link, ranks=4, warmup=9)
+    assert chosen.stages_of("layer", layer)[-1][1].startswith(codec)
+    assert len(chosen.stages_of("layer", layer)) == (2 if codec == "topk" else 1)
 
 
 # Scripts that say nothing of it

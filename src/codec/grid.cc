@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "codec/grid_format.h"
@@ -64,6 +66,19 @@ std::size_t max_grid_bytes(const Codec::Params&, std::size_t count) noexcept {
   return max_bytes(count);
 }
 
+/// The entropy of normally distributed numbers in such steps, which is more than most gradients
+/// take.
+std::size_t expected_bytes(const Codec::Params& params, std::size_t count) noexcept {
+  constexpr double kBitsAtRms = 2.05;  // log2(sqrt(2 pi e))
+  constexpr double kLeastBits = 0.1;
+  const auto settings = unpack<Settings>(params);
+  const double step =
+      settings.target == Target::step ? settings.amount : std::sqrt(12.0 * settings.amount);
+  const double bits = std::max(kLeastBits, kBitsAtRms - std::log2(step));
+  return std::min(max_bytes(count),
+                  static_cast<std::size_t>(bits * static_cast<double>(count) / 8));
+}
+
 Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> layer,
                   std::span<double> notes) noexcept {
   return pack(fitted(unpack<Settings>(params), layer, notes));
@@ -90,6 +105,7 @@ const CodecKind kGrid = {.id = 6,
                          .fit = fit,
                          .note_count = block_count,
                          .max_bytes = max_grid_bytes,
+                         .expected_bytes = expected_bytes,
                          .encode = encode_grid,
                          .decode = decode_grid};
 

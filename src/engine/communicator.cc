@@ -10,6 +10,7 @@
 #include "collective/schedule.h"
 #include "engine/engine.h"
 #include "engine/parts.h"
+#include "plan/route.h"
 #include "transport/inproc.h"
 #include "transport/mpi_world.h"
 #include "transport/rendezvous.h"
@@ -32,7 +33,6 @@ using engine::WorkState;
 
 // A rank's memory for messages. Pages that are never used cost nothing.
 constexpr std::size_t kMessageBytes = std::size_t{64} << 20;
-constexpr std::size_t kSmallBytes = 32768;  // up to here one hop is worth sending everything
 
 std::uint64_t name_hash(const std::string& name) {
   return checksum(std::as_bytes(std::span(name.data(), name.size())));
@@ -56,18 +56,9 @@ void check_feedback(const Tensor& tensor, Collective collective) {
                   tensor.name, name_of(collective)));
 }
 
-/// Bytes that messages are likely to take, of all numbers.
-struct Traffic {
-  std::size_t data = 0;
-  std::size_t sums = 0;
-};
-
 Traffic traffic_of(std::span<const Tensor> tensors) {
   Traffic traffic;
-  for (const Tensor& tensor : tensors) {
-    traffic.data += tensor.codec.expected_bytes(tensor.view.count);
-    traffic.sums += tensor.codec.for_sums().expected_bytes(tensor.view.count);
-  }
+  for (const Tensor& tensor : tensors) traffic.add(tensor.codec, tensor.view.count);
   return traffic;
 }
 
@@ -140,16 +131,7 @@ class Ranked final : public Communicator {
                         const Traffic& traffic) const {
     if (collective != Collective::all_reduce) return has_owners(collective) ? "sra" : "tree";
     const std::string& asked = options.algorithm.empty() ? options_.algorithm : options.algorithm;
-    return asked == "auto" ? cheapest(traffic) : asked;
-  }
-
-  /// By what a rank sends: everything to everybody, or a share to every owner and sums to
-  /// everybody. Sums of few ranks are worth sending only to more than these.
-  std::string cheapest(const Traffic& traffic) const {
-    const std::size_t peers = ranks_.count - 1;
-    const std::size_t to_all = peers * traffic.data;
-    const std::size_t by_owners = peers * (traffic.data + traffic.sums) / ranks_.count;
-    return to_all <= kSmallBytes || to_all < by_owners ? "allgather" : "sra";
+    return asked != "auto" ? asked : std::string(cheapest_route(traffic, ranks_.count).algorithm);
   }
 
   /// Made once per kind: it does not depend on the numbers.
@@ -197,7 +179,9 @@ class Ranked final : public Communicator {
         if (ranks_.count == 1) item.residual->release(tensor.view);
       }
       item.notes.resize(item.codec.note_count(item.view.count));
-      item.codec = tensor.codec.fit(item.input(), item.notes);
+      item.codec = item.residual == nullptr
+                       ? tensor.codec.fit(tensor.view, item.notes)
+                       : item.residual->fit(tensor.codec, item.notes, tensor.reuse);
     }
   }
 

@@ -14,7 +14,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x32534552'57475247;  // "GRGWRES2"
+constexpr std::uint64_t kMagic = 0x33534552'57475247;  // "GRGWRES3"
 
 void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
   const auto* const from = static_cast<const std::byte*>(data);
@@ -22,6 +22,11 @@ void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
 }
 
 void put_number(std::vector<std::byte>& to, std::uint64_t number) { put(to, &number, 8); }
+
+void put_text(std::vector<std::byte>& to, const std::string& text) {
+  put_number(to, text.size());
+  put(to, text.data(), text.size());
+}
 
 [[noreturn]] void refuse() {
   throw Error(ErrorCode::bad_frame, "these bytes are no saved residuals, or they are damaged");
@@ -55,6 +60,24 @@ class Reader {
  private:
   std::span<const std::byte> bytes_;
 };
+
+void put_fitted(std::vector<std::byte>& to, const Residual& residual) {
+  put_number(to, residual.sent_since_fit);
+  put_number(to, residual.fitted ? residual.fitted->uses : 0);
+  if (!residual.fitted) return;
+  put_text(to, residual.fitted->asked.spec());
+  put_text(to, residual.fitted->codec.spec());
+  put_number(to, residual.fitted->first_sent);
+}
+
+void take_fitted(Reader& reader, Residual& residual) {
+  residual.sent_since_fit = reader.number();
+  const auto uses = static_cast<std::uint32_t>(reader.number());
+  if (uses == 0) return;
+  const Codec asked = Codec::parse(reader.text());
+  const Codec codec = Codec::parse(reader.text());
+  residual.fitted = FittedCodec{asked, codec, uses, reader.number()};
+}
 
 // ---------------------------------------------------------------------------------------------
 
@@ -103,6 +126,22 @@ void Residual::accumulate(ConstTensorView input, const Momentum& how) {
   });
 }
 
+Codec Residual::fit(const Codec& codec, std::vector<double>& notes, std::uint32_t reuse) {
+  const std::uint64_t last_sent = sent_since_fit.exchange(0);
+  if (fitted && fitted->uses == 1) fitted->first_sent = last_sent;
+  const bool drifted =
+      fitted && (last_sent > 2 * fitted->first_sent || 2 * last_sent < fitted->first_sent);
+  if (fitted && fitted->asked == codec && fitted->uses < reuse && !drifted) {
+    ++fitted->uses;
+    notes.clear();
+    return fitted->codec;
+  }
+  fitted.reset();
+  const Codec now = codec.fit({numbers.data(), numbers.size()}, notes);
+  if (reuse > 1 && codec.traits().sparse) fitted = FittedCodec{codec, now, 1};
+  return now;
+}
+
 void Residual::release(TensorView to) noexcept {
   exact().decode(bytes_of({numbers.data(), numbers.size()}), Dtype::f32, to);
   std::ranges::fill(numbers, 0.0f);
@@ -123,11 +162,12 @@ void Residual::keep_all(std::size_t first, std::span<const float> wanted, float 
 }
 
 void Residual::take_sent(std::size_t first, std::span<const std::uint64_t> places,
-                         std::span<const float> sent, float divisor) noexcept {
+                         std::span<const float> values, float divisor) noexcept {
+  sent_since_fit += places.size();
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::size_t at = first + places[i];
-    numbers[at] = finite_or_zero(numbers[at] - sent[i] * divisor);
-    if (!momentum.empty() && sent[i] != 0) momentum[at] = 0;
+    numbers[at] = finite_or_zero(numbers[at] - values[i] * divisor);
+    if (!momentum.empty() && values[i] != 0) momentum[at] = 0;
   }
 }
 
@@ -139,7 +179,10 @@ void Residuals::GiveBack::operator()(Residual* residual) const noexcept {
 Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
   const std::lock_guard lock(mutex_);
   auto& known = by_name_[name];
-  if (!known) known = std::make_unique<Residual>(Residual{std::vector<float>(count)});
+  if (!known) {
+    known = std::make_unique<Residual>();
+    known->numbers.resize(count);
+  }
   if (known->numbers.size() != count) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -164,8 +207,8 @@ std::vector<std::byte> Residuals::save() const {
   put_number(bytes, kMagic);
   put_number(bytes, by_name_.size());
   for (const auto& [name, residual] : by_name_) {
-    put_number(bytes, name.size());
-    put(bytes, name.data(), name.size());
+    put_text(bytes, name);
+    put_fitted(bytes, *residual);
     put_number(bytes, residual->numbers.size());
     put_number(bytes, residual->momentum.size());
     put(bytes, residual->numbers.data(), residual->numbers.size() * 4);
@@ -184,10 +227,11 @@ void Residuals::load(std::span<const std::byte> bytes) {
   std::map<std::string, std::unique_ptr<Residual>> loaded;
   for (std::uint64_t left = reader.number(); left > 0; --left) {
     std::string name = reader.text();
+    auto residual = std::make_unique<Residual>();
+    take_fitted(reader, *residual);
     const std::uint64_t count = reader.number();
     const std::uint64_t with_momentum = reader.number();
     if (with_momentum != 0 && with_momentum != count) refuse();
-    auto residual = std::make_unique<Residual>();
     residual->numbers = reader.floats(count);
     residual->momentum = reader.floats(with_momentum);
     loaded[std::move(name)] = std::move(residual);

@@ -6,16 +6,19 @@
 // part.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "gradwire/codec.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire {
@@ -27,13 +30,27 @@ struct Momentum {
   bool nesterov = false;
 };
 
+/// A codec that was fitted to numbers of a step, for steps to come.
+struct FittedCodec {
+  Codec asked;  // what was fitted
+  Codec codec;
+  std::uint32_t uses = 0;
+  std::uint64_t first_sent = 0;  // numbers, when it was new
+};
+
 struct Residual {
   std::vector<float> numbers;
   std::vector<float> momentum{};  // empty while there is none
-  bool lent = false;              // guarded by the mutex of `Residuals`
+  std::optional<FittedCodec> fitted{};
+  std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec
+  bool lent = false;                              // guarded by the mutex of `Residuals`
 
   /// Adds an operation's input: the step that torch's SGD of this momentum would take.
   void accumulate(ConstTensorView input, const Momentum& how);
+
+  /// The codec fitted to the numbers now, or of a sparse codec one that was before, as often as
+  /// `reuse` says; see `Tensor`. `notes` are emptied if they are not of these numbers.
+  Codec fit(const Codec& codec, std::vector<double>& notes, std::uint32_t reuse);
 
   /// Puts all numbers where the input was, and keeps nothing: for a rank that is alone.
   void release(TensorView to) noexcept;
@@ -48,7 +65,7 @@ struct Residual {
   /// `first`. Momentum ends there: it would push them on in a direction that has been gone.
   void keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept;
   void take_sent(std::size_t first, std::span<const std::uint64_t> places,
-                 std::span<const float> sent, float divisor) noexcept;
+                 std::span<const float> values, float divisor) noexcept;
 };
 
 class Residuals {

@@ -87,6 +87,9 @@ TEST(Residuals, saved_ones_load_equal) {
   residuals.borrow("b", 1)->numbers = {-4};
   const float gradient[] = {5, 6};
   residuals.borrow("c", 2)->accumulate({gradient, 2}, {0.9f, true});
+  std::vector<double> notes;
+  const Codec codec = residuals.borrow("c", 2)->fit(Codec::parse("topk:density=0.5"), notes, 5);
+  residuals.borrow("c", 2)->sent_since_fit = 1;
   Residuals loaded;
   loaded.borrow("old", 2);
   loaded.load(residuals.save());
@@ -94,6 +97,42 @@ TEST(Residuals, saved_ones_load_equal) {
   EXPECT_EQ(loaded.borrow("b", 1)->numbers[0], -4);
   EXPECT_EQ(loaded.borrow("c", 2)->momentum, (std::vector<float>{5, 6}));
   EXPECT_EQ(loaded.save(), residuals.save());
+  EXPECT_EQ(loaded.borrow("c", 2)->fit(Codec::parse("topk:density=0.5"), notes, 5), codec);
+}
+
+/// As an operation does it: few numbers of the residual are sent.
+std::uint64_t send_some(Residual& residual, const Codec& codec) {
+  const ConstTensorView numbers{residual.numbers.data(), residual.numbers.size()};
+  std::vector<std::byte> bytes(codec.max_encoded_bytes(numbers.count));
+  bytes.resize(codec.encode(numbers, {}, bytes).bytes);
+  auto take = [&](std::span<const std::uint64_t> places, std::span<const float> values) {
+    residual.take_sent(0, places, values, 1);
+  };
+  EXPECT_EQ(codec.each_sent(bytes, Dtype::f32, numbers.count, take), Status::ok);
+  return residual.sent_since_fit;
+}
+
+TEST(Residuals, use_a_threshold_again_while_it_fits) {
+  const Codec codec = Codec::parse("topk:density=0.1,select=exact");
+  std::vector<double> notes;
+  std::vector<float> input(1000);
+  Residual residual{std::vector<float>(1000)};
+  std::vector<Codec> used;
+  std::vector<std::uint64_t> sent;
+  for (int step = 0; step < 7; ++step) {
+    const float size = step == 5 ? 3 : 1;  // more than before exceeds the threshold
+    for (std::size_t i = 0; i < 1000; ++i) {
+      input[i] = size * static_cast<float>((i * 7 + step * 100) % 1000);
+    }
+    residual.numbers = input;
+    used.push_back(residual.fit(codec, notes, 4));
+    sent.push_back(send_some(residual, used.back()));
+  }
+  EXPECT_EQ(used[0], codec.fit(ConstTensorView{input.data(), 1000}));
+  for (const int step : {1, 2, 3, 5}) EXPECT_EQ(used[step], used[0]) << step;
+  EXPECT_GT(sent[5], 2 * sent[4]);
+  EXPECT_EQ(residual.fitted->uses, 1u) << "of a threshold that let too many through";
+  EXPECT_NEAR(static_cast<double>(sent[6]), 100, 1);
 }
 
 TEST(Residuals, of_several_ranks_merge_into_one) {

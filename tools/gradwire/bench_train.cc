@@ -308,8 +308,7 @@ void add_options(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"vgg", "resnet", "transformer", "words"}));
   command
       .add_option("--methods", options.methods,
-                  "gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:density=D,…] "
-                  "(default: a list)")
+                  "gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:density=D]")
       ->type_name("LIST");
   CLI::Option& hosts =
       *command
@@ -352,8 +351,7 @@ void add_bench_train(CLI::App& bench) {
       "  gradwire bench train --methods gloo,grid:step=0.5,uniform:bits=4,bucket=128 --link none\n"
       "  gradwire bench train --ranks 2 --steps 20 --methods gloo,sign+feedback --optimizer sgd\n"
       "  gradwire bench train --link 100mbit --methods gloo,residual:warmup=20 --optimizer sgd\n"
-      "  gradwire bench train --model vgg --ranks 4 --batch 32 --steps 1400 --evaluate "
-      "--methods gloo,grid\n"
+      "  gradwire bench train --model vgg --ranks 4 --batch 32 --steps 936 --evaluate\n"
       "\n"
       "fp16, bf16 and powersgd are torch's communication hooks over gloo. torch's PowerSGD aborts "
       "with\n"

@@ -111,6 +111,8 @@ def residual(
     warmup: int = 0,
     ramp: bool = False,
     values: str = "fp32",
+    reuse: int = 1,
+    link: str = "100mbit",
     small: str = DEFAULT_CODEC,
     exact: Iterable[str] = (),
     codecs: Mapping[str, str] | None = None,
@@ -126,8 +128,10 @@ def residual(
     In the first `warmup` steps gradients travel whole, through the codec `small`, or with `ramp` in
     densities that fall from 25 %. `clip` limits the norm of all gradients together, which then wait
     for the end of the backward pass: each rank's own to its share, clip / sqrt(ranks).
-    `values` is how the numbers travel: fp32, fp16, int8 or mean. Small layers take the codec
-    `small`; `exact`, `codecs` and `seed` are as in `compress`.
+    `values` is how the numbers travel: fp32, fp16, int8 or mean. `reuse` finds out only every so
+    many steps from which size on they are sent, which saves some computing.
+    Small layers take the codec `small`, as do those that it would carry faster over the `link`.
+    `exact`, `codecs` and `seed` are as in `compress`.
     """
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
@@ -143,10 +147,14 @@ def residual(
         clip=clip,
         density=density,
         values=values,
+        reuse=reuse,
+        link=link,
+        ranks=model.process_group.size(),
         small=small,
         warmup=warmup,
         ramp=ramp,
     )
+    residual_settings.bytes_per_second(link)
     residual_settings.check_optimizer(optimizer, chosen)
     residual_settings.check_parameters(model.module)
     _check(chosen, model.module, [small, chosen.sparse(density)])

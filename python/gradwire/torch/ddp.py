@@ -63,7 +63,7 @@ def before_first_forward(model: Ddp) -> None:
     if density is None:
         compress(model, settings.from_environment())
     else:
-        compress(model, residual_settings.for_script(model.module, density))
+        compress(model, residual_settings.for_script(model, density))
 
 
 def take_hook_of_user(model: Ddp, *hook) -> bool:
@@ -97,6 +97,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
                 chosen.feedback,
                 chosen.momentum,
                 chosen.nesterov,
+                chosen.reuse,
                 chosen.weight_decay_of(name),
             )
             for name, parameter in model.module.named_parameters()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from . import optimizers, settings
+from ._native import fastest_codec
 
 LEAST_ELEMENTS = 16384
 """Smaller layers are not worth selecting from: `small` takes them."""
 
 RAMP = (0.25, 0.0625, 0.015625, 0.004)
 """Densities on the way to that of the job, as Deep Gradient Compression has them."""
+
+
+SELECTIONS = ("bracket", "exact", "trimmed", "search")
+
+_LINK = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 
 
 @dataclass(frozen=True)
@@ -25,14 +33,20 @@ class Settings(settings.Settings):
     small: str = settings.DEFAULT_CODEC
     warmup: int = 0
     ramp: bool = False
+    link: str = "100mbit"
+    ranks: int = 2
 
     def codec_of(self, name: str, parameter: torch.nn.Parameter) -> str:
-        usual = self.small if parameter.numel() < LEAST_ELEMENTS else self.sparse(self.density)
-        return self.fixed_codec_of(name, parameter) or usual
+        """That which takes the least time on the link, for layers that are not small."""
+        fixed = self.fixed_codec_of(name, parameter)
+        if fixed or parameter.numel() < LEAST_ELEMENTS:
+            return fixed or self.small
+        ways = [*(self.sparse(self.density, select) for select in SELECTIONS), self.small]
+        return fastest_codec(ways, parameter.numel(), self.ranks, bytes_per_second(self.link))
 
     def stages_of(self, name: str, parameter: torch.nn.Parameter) -> list[tuple[int, str]]:
         last = self.codec_of(name, parameter)
-        if self.warmup == 0 or last != self.sparse(self.density):
+        if self.warmup == 0 or not last.startswith("topk"):
             return [(0, last)]
         if not self.ramp:
             return [(0, self.small), (self.warmup, last)]
@@ -41,18 +55,26 @@ class Settings(settings.Settings):
         stages = [(round(i * part), self.sparse(d)) for i, d in enumerate(densities)]
         return [*stages, (self.warmup, last)]
 
-    def sparse(self, density: float) -> str:
-        return f"topk:density={density},values={self.values}"
+    def sparse(self, density: float, select: str = SELECTIONS[0]) -> str:
+        return f"topk:density={density},select={select},values={self.values}"
 
 
-def for_script(model: torch.nn.Module, density: float) -> Settings:
+def bytes_per_second(link: str) -> float:
+    match = _LINK.fullmatch(link)
+    if match is None:
+        raise ValueError(f"link is {link!r}; write it as 100mbit or 1gbit")
+    return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]] / 8
+
+
+def for_script(model: DistributedDataParallel, density: float) -> Settings:
     """For a model whose script says nothing of it: its optimizer says how it is to be trained.
 
     Raises `optimizers.NotSound` where that is not what residuals do.
     """
     usual = settings.from_environment()
-    taken = optimizers.take_over(model)
+    taken = optimizers.take_over(model.module)
     return Settings(
+        ranks=model.process_group.size(),
         exact=usual.exact,
         small=usual.codec,
         density=density,

@@ -31,6 +31,8 @@ class Settings:
     nesterov: bool = False
     weight_decay: float | Mapping[str, float] = 0.0
     """The same for all parameters, or by name."""
+    reuse: int = 1
+    """Steps for which a sparse codec is fitted to the numbers."""
     clip: float = 0.0
     """Of all gradients' norm together; 0: never."""
 

@@ -1,0 +1,42 @@
+#include "plan/route.h"
+
+#include <gtest/gtest.h>
+
+namespace gradwire {
+namespace {
+
+Route route_of(const char* codec, std::size_t count, std::uint32_t ranks) {
+  Traffic traffic;
+  traffic.add(Codec::parse(codec), count);
+  return cheapest_route(traffic, ranks);
+}
+
+TEST(Route, what_is_small_takes_one_hop) {
+  EXPECT_EQ(route_of("none", 1000, 4).algorithm, "allgather");
+  EXPECT_EQ(route_of("none", 1000, 16).algorithm, "sra");
+  EXPECT_EQ(route_of("none", 1'000'000, 2).algorithm, "sra");
+  EXPECT_EQ(route_of("none", 1'000'000, 1).bytes, 0u);
+}
+
+TEST(Route, owners_of_dense_numbers_send_twice_what_they_have) {
+  EXPECT_EQ(route_of("none", 1'000'000, 4).bytes, 2 * 3 * 1'000'000u);
+}
+
+TEST(Route, sums_of_few_ranks_are_not_worth_sending_to_few) {
+  for (const char* codec : {"topk:density=0.001", "topk:density=0.01,values=int8"}) {
+    EXPECT_EQ(route_of(codec, 100'000'000, 4).algorithm, "allgather") << codec;
+    EXPECT_EQ(route_of(codec, 100'000'000, 16).algorithm, "sra") << codec;
+  }
+  // Sums at the same places are no larger, and sums at all places are large.
+  EXPECT_EQ(route_of("randomk:density=0.01", 100'000'000, 4).algorithm, "sra");
+  EXPECT_EQ(route_of("randomk:density=0.01,scale=inverse", 100'000'000, 16).algorithm, "allgather");
+}
+
+TEST(Route, traffic_of_sparse_sums_does_not_grow_with_the_ranks) {
+  const std::size_t few = route_of("topk:density=0.001", 100'000'000, 8).bytes;
+  const std::size_t many = route_of("topk:density=0.001", 100'000'000, 1024).bytes;
+  EXPECT_LT(static_cast<double>(many), 1.2 * static_cast<double>(few));
+}
+
+}  // namespace
+}  // namespace gradwire
