@@ -1,6 +1,7 @@
 // Sums of few numbers: what travels, what is kept, and how much of it as ranks are added.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -72,16 +73,24 @@ TEST(SparseAllReduce, results_and_residuals_are_exactly_the_sum_of_all_inputs) {
   }
 }
 
+/// Each rank has its large numbers elsewhere.
+Numbers like_a_gradient(std::uint32_t rank) {
+  static const Numbers kAll = [] {
+    std::mt19937_64 random(5);
+    std::normal_distribution<float> normal;
+    Numbers x(4 << 20);
+    for (float& value : x) value = normal(random) * normal(random);
+    return x;
+  }();
+  Numbers own(kAll.size());
+  std::rotate_copy(kAll.begin(), kAll.begin() + 100'003 * rank, kAll.end(), own.begin());
+  return own;
+}
+
 std::uint64_t sent_by_a_rank(std::uint32_t count, const std::string& algorithm) {
-  constexpr std::size_t kElements = 4 << 20;
   auto ranks = Communicator::in_process(count);
   std::vector<Numbers> x;
-  std::mt19937_64 random(5);
-  std::normal_distribution<float> normal;
-  for (std::uint32_t rank = 0; rank < count; ++rank) {
-    Numbers& own = x.emplace_back(kElements);
-    for (float& value : own) value = normal(random) * normal(random);
-  }
+  for (std::uint32_t rank = 0; rank < count; ++rank) x.push_back(like_a_gradient(rank));
   return exchange(ranks, std::move(x), "topk:density=0.001", {.algorithm = algorithm}).most_sent;
 }
 
