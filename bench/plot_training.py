@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draw loss against time of training, one line per way to exchange gradients.
+"""Draw loss against time or steps of training, one line per way to exchange gradients and seed.
 
 Reads what `gradwire bench train --output FILE` has written.
 """
@@ -24,19 +24,21 @@ SMOOTH_OVER = 20  # of a line's steps, one twentieth is averaged
 
 @dataclass(frozen=True)
 class Line:
-    """One training: seconds since its start and the loss there."""
+    """One training: seconds since its start, or steps, and the loss there."""
 
     method: str
-    seconds: list[float]
+    places: list[float]
     losses: list[float]
 
 
-def lines_of(report: dict) -> list[Line]:
-    return [
-        Line(row["method"], list(itertools.accumulate(run["seconds"])), smooth(run["losses"]))
-        for row in report["rows"]
-        for run in row["runs"]
-    ]
+def lines_of(report: dict, against_steps: bool) -> list[Line]:
+    lines = []
+    for row in report["rows"]:
+        for run in row["runs"]:
+            steps = itertools.repeat(1.0, len(run["losses"]))
+            places = itertools.accumulate(steps if against_steps else run["seconds"])
+            lines.append(Line(row["method"], list(places), smooth(run["losses"])))
+    return lines
 
 
 def smooth(losses: list[float]) -> list[float]:
@@ -55,28 +57,33 @@ def subtitle_of(report: dict) -> str:
     )
 
 
-def label_of(row: dict) -> str:
+def label_of(row: dict, against_steps: bool) -> str:
+    if against_steps:
+        tested = row.get("held_out_accuracy")
+        right = f", {100 * tested:.1f} % right in the end" if tested is not None else ""
+        return f"{row['method']}: {100 * row['of_fp32']:.3g} % of fp32's bytes{right}"
     times = f", {row['times_gloo']:.1f} x gloo" if row.get("times_gloo", 1) != 1 else ""
     sent = f"{row['wire_bytes_per_step'] / 1e6:.3g} MB sent"
     return f"{row['method']}: {1e3 * row['step_seconds']:.0f} ms per step{times}, {sent}"
 
 
-def draw_lines(axes: Axes, report: dict) -> None:
+def draw_lines(axes: Axes, report: dict, against_steps: bool) -> None:
     colours = iter(itertools.cycle(COLOURS))
     colour = {r["method"]: GLOO_COLOUR if r["method"] == "gloo" else next(colours)
               for r in report["rows"]}  # fmt: skip
-    label = {row["method"]: label_of(row) for row in report["rows"]}
-    for line in lines_of(report):
-        axes.plot(line.seconds, line.losses, color=colour[line.method], linewidth=2,
+    label = {row["method"]: label_of(row, against_steps) for row in report["rows"]}
+    for line in lines_of(report, against_steps):
+        axes.plot(line.places, line.losses, color=colour[line.method], linewidth=2,
                   label=label.pop(line.method, None))  # fmt: skip
-        axes.plot(line.seconds[-1], line.losses[-1], "o", color=colour[line.method], markersize=7)
+        axes.plot(line.places[-1], line.losses[-1], "o", color=colour[line.method], markersize=7)
 
 
-def draw(report: dict, output: Path) -> None:
+def draw(report: dict, output: Path, against_steps: bool) -> None:
     figure, axes = plt.subplots(figsize=(9, 5.4))
-    draw_lines(axes, report)
-    style(axes, "Loss against time", subtitle_of(report))
-    axes.set_xlabel("seconds of training", color=INK)
+    draw_lines(axes, report, against_steps)
+    against = "steps" if against_steps else "time"
+    style(axes, f"Loss against {against}", subtitle_of(report))
+    axes.set_xlabel("steps" if against_steps else "seconds of training", color=INK)
     axes.set_ylabel("loss", color=INK)
     axes.set_xlim(left=0)
     axes.legend(frameon=False, fontsize=10)
@@ -90,12 +97,14 @@ def parse_options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""examples:
   gradwire bench train --methods gloo,grid:step=0.5 --output training.json
-  plot_training.py training.json --output training.svg""",
+  plot_training.py training.json --output training.svg
+  plot_training.py training.json --steps --output training.png""",
     )
     add = parser.add_argument
     add("file", type=Path, metavar="JSON", help="what gradwire bench train --output wrote")
     add("--output", type=Path, default=Path("build/demo/training.png"), metavar="FILE",
         help="the picture, .png or .svg (default: %(default)s)")  # fmt: skip
+    add("--steps", action="store_true", help="against steps instead of time")
     return parser.parse_args()
 
 
@@ -103,14 +112,14 @@ def main() -> int:
     options = parse_options()
     try:
         report = read_report(options.file, "gradwire bench train", "model", "rows")
-        draw(report, options.output)
+        draw(report, options.output, options.steps)
     except PlotError as error:
         print(f"plot_training: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("plot_training: interrupted", file=sys.stderr)
         return 130
-    print(f"{options.output}: loss against time")
+    print(f"{options.output}: loss against {'steps' if options.steps else 'time'}")
     return 0
 
 
