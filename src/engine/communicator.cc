@@ -58,7 +58,9 @@ void check_feedback(const Tensor& tensor, Collective collective) {
 
 Traffic traffic_of(std::span<const Tensor> tensors) {
   Traffic traffic;
-  for (const Tensor& tensor : tensors) traffic.add(tensor.codec, tensor.view.count);
+  for (const Tensor& tensor : tensors) {
+    traffic.add(tensor.codec, tensor.view.count, tensor.view.dtype);
+  }
   return traffic;
 }
 

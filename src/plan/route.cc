@@ -11,7 +11,7 @@ Route cheapest_route(const Traffic& traffic, std::uint32_t ranks) noexcept {
   const std::size_t peers = ranks - 1;
   const std::size_t to_all = peers * traffic.data;
   const std::size_t by_owners = peers * (traffic.data + traffic.sums) / ranks;
-  const bool one_hop = to_all <= kSmallBytes || to_all < by_owners;
+  const bool one_hop = peers * traffic.numbers <= kSmallBytes || to_all < by_owners;
   return one_hop ? Route{"allgather", to_all} : Route{"sra", by_owners};
 }
 

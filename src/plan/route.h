@@ -10,12 +10,14 @@
 
 namespace gradwire {
 
-/// Bytes that messages of all numbers are likely to take, of data and of sums.
+/// Bytes that all numbers take, and messages of them and of their sums are likely to.
 struct Traffic {
+  std::size_t numbers = 0;
   std::size_t data = 0;
   std::size_t sums = 0;
 
-  void add(const Codec& codec, std::size_t count) noexcept {
+  void add(const Codec& codec, std::size_t count, Dtype dtype = Dtype::f32) noexcept {
+    numbers += count * size_of(dtype);
     data += codec.expected_bytes(count);
     sums += codec.for_sums().expected_bytes(count);
   }
@@ -27,8 +29,8 @@ struct Route {
 };
 
 /// Either everybody sends everything to everybody, or a share to every owner, who sends sums to
-/// everybody. The former is one hop instead of two, and takes less where sums are much larger than
-/// what is added up, as of sparse codecs on few ranks.
+/// everybody. The former is one hop instead of two, for few numbers; and it takes less where sums
+/// are much larger than what is added up, as of sparse codecs on few ranks.
 Route cheapest_route(const Traffic& traffic, std::uint32_t ranks) noexcept;
 
 }  // namespace gradwire
