@@ -2,6 +2,7 @@
 
   vgg          convolutions, then wide connected layers, on Fashion-MNIST: more to send than to
                compute
+  cnn          the same with narrow connected layers, for trainings of many steps
   resnet       a residual network with batch normalization, on Fashion-MNIST: the opposite
   transformer  a word-level language model, on the sources of Python's standard library
   words        the same with one layer, a large vocabulary and a short list of words to predict:
@@ -22,6 +23,7 @@ from torch import nn
 from . import data, models
 
 VGG_BATCH = 8
+CNN_BATCH = 16
 RESNET_BATCH = 16
 VOCABULARY = 8192
 CONTEXT = 64
@@ -48,6 +50,10 @@ class Recipe:
 
 def _vgg() -> nn.Module:
     return models.Vgg(stages=((16,), (32,)), hidden=2048)
+
+
+def _cnn() -> nn.Module:
+    return models.Vgg(stages=((16,), (32,)), hidden=512)
 
 
 def _resnet() -> nn.Module:
@@ -101,6 +107,14 @@ RECIPES = {
         held_out=_held_out_images,
         learning_rates={"adamw": 1e-3, "sgd": 0.02},
         description=f"VGG-like CNN, Fashion-MNIST, {VGG_BATCH} images per rank",
+    ),
+    "cnn": Recipe(
+        model=_cnn,
+        batch=CNN_BATCH,
+        batches=_image_batches,
+        held_out=_held_out_images,
+        learning_rates={"adamw": 1e-3, "sgd": 0.02},
+        description=f"small CNN, Fashion-MNIST, {CNN_BATCH} images per rank",
     ),
     "resnet": Recipe(
         model=_resnet,
