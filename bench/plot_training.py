@@ -85,8 +85,11 @@ def draw(report: dict, output: Path, against_steps: bool) -> None:
     style(axes, f"Loss against {against}", subtitle_of(report))
     axes.set_xlabel("steps" if against_steps else "seconds of training", color=INK)
     axes.set_ylabel("loss", color=INK)
+    if against_steps:  # the ends of several trainings are near one another
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlim(left=0)
-    axes.legend(frameon=False, fontsize=10)
+    axes.legend(frameon=False, fontsize=10, loc="upper right")
     figure.tight_layout()
     save(figure, output)
 
