@@ -288,6 +288,16 @@ TEST(Feedback, one_rank_alone_keeps_momentum_and_nothing_else) {
   }
 }
 
+TEST(Feedback, of_nothing_is_nothing) {
+  for (const std::uint32_t count : {1u, 2u}) {
+    auto ranks = Communicator::in_process(count);
+    on_all_ranks(ranks, [&](Communicator& me) {
+      const Tensor tensor{"x", {nullptr, 0}, Codec::parse("topk"), true, 0.5f};
+      EXPECT_NO_THROW(me.all_reduce({&tensor, 1}).wait());
+    });
+  }
+}
+
 TEST(Feedback, residuals_survive_a_new_communicator) {
   constexpr std::size_t kCount = 1000;
   const auto inputs = [](std::uint32_t rank) {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "codec/kernels/cast.h"
+
 namespace gradwire::engine {
 namespace {
 
@@ -40,18 +42,6 @@ void each_part(Lane& lane, const Step& step, Visit visit) {
   }
 }
 
-const Codec& exact() {
-  static const Codec kExact = Codec::parse("none");
-  return kExact;
-}
-
-/// Numbers of one dtype into another: what `none` does, without a frame.
-void convert(ConstTensorView from, TensorView to, bool add) noexcept {
-  const std::span<const std::byte> bytes(static_cast<const std::byte*>(from.data),
-                                         from.count * size_of(from.dtype));
-  add ? exact().decode_add(bytes, from.dtype, to) : exact().decode(bytes, from.dtype, to);
-}
-
 // ---------------------------------------------------------------------------------------------
 // Feedback
 
@@ -74,7 +64,7 @@ double energy_of(std::span<const float> numbers) noexcept {
 Status measure(FrameReader& frame, std::size_t index, ConstTensorView numbers,
                std::span<float> scratch, TensorStatistics& found) noexcept {
   const TensorView rest{scratch.data(), scratch.size(), Dtype::f32};
-  convert(numbers, rest, false);
+  kernels::cast(numbers, rest, Into::assign);
   found.energy = energy_of(scratch);
   for (float& number : scratch) number = -number;
   const Status status = frame.decode_add(index, rest);
@@ -184,8 +174,8 @@ void divide(TensorView sum, float divisor) noexcept {
 }
 
 /// One's own numbers enter a sum as they are, with what was held back of them before.
-void enter(const Part& part, bool add) noexcept {
-  convert(part.item.input().slice(part.first, part.data.count), part.sum, add);
+void enter(const Part& part, Into into) noexcept {
+  kernels::cast(part.item.input().slice(part.first, part.data.count), part.sum, into);
   std::ranges::fill(residual_of(part), 0.0f);
 }
 
@@ -195,10 +185,11 @@ void compute(Lane& lane, const Step& step) noexcept {
   each_part(lane, step, [&](const Part& part) {
     if (step.op == Op::finish) return divide(part.sum, divisor);
     const bool enters = part.item.residual != nullptr && !part.entered;
-    if (enters && step.op != Op::store) return enter(part, step.op == Op::add);
+    const Into into = step.op == Op::add ? Into::add : Into::assign;
+    if (enters && step.op != Op::store) return enter(part, into);
     if (part.in_place()) return;
-    if (step.op == Op::store) return convert(part.sum, part.data, false);
-    convert(part.data, part.sum, step.op == Op::add);
+    if (step.op == Op::store) return kernels::cast(part.sum, part.data, into);
+    kernels::cast(part.data, part.sum, into);
   });
   for (std::uint32_t i = 0; i < step.count; ++i) lane.entered[step.first + i] = true;
 }

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "codec/kernels/cast.h"
 #include "gradwire/codec.h"
 #include "gradwire/communicator.h"
 #include "gradwire/error.h"
@@ -83,15 +84,6 @@ void take_fitted(Reader& reader, Residual& residual) {
 
 constexpr std::size_t kAtOnce = 1024;
 
-const Codec& exact() {
-  static const Codec kExact = Codec::parse("none");
-  return kExact;
-}
-
-std::span<const std::byte> bytes_of(ConstTensorView numbers) {
-  return {static_cast<const std::byte*>(numbers.data), numbers.count * size_of(numbers.dtype)};
-}
-
 /// A NaN has arrived, and must not come again forever.
 float finite_or_zero(float x) noexcept { return x - x == 0 ? x : 0; }
 
@@ -101,7 +93,7 @@ void each_stretch(ConstTensorView input, Visit visit) {
   float floats[kAtOnce];
   for (std::size_t first = 0; first < input.count; first += kAtOnce) {
     const ConstTensorView part = input.slice(first, std::min(kAtOnce, input.count - first));
-    exact().decode(bytes_of(part), part.dtype, {floats, part.count, Dtype::f32});
+    kernels::cast(part, {floats, part.count, Dtype::f32}, Into::assign);
     visit(first, std::span<const float>(floats, part.count));
   }
 }
@@ -110,7 +102,7 @@ void each_stretch(ConstTensorView input, Visit visit) {
 
 void Residual::accumulate(ConstTensorView input, const Momentum& how) {
   if (how.factor == 0) {
-    exact().decode_add(bytes_of(input), input.dtype, {numbers.data(), numbers.size(), Dtype::f32});
+    kernels::cast(input, {numbers.data(), numbers.size(), Dtype::f32}, Into::add);
     return;
   }
   momentum.resize(numbers.size());
@@ -143,7 +135,7 @@ Codec Residual::fit(const Codec& codec, std::vector<double>& notes, std::uint32_
 }
 
 void Residual::release(TensorView to) noexcept {
-  exact().decode(bytes_of({numbers.data(), numbers.size()}), Dtype::f32, to);
+  kernels::cast({numbers.data(), numbers.size()}, to, Into::assign);
   std::ranges::fill(numbers, 0.0f);
 }
 

@@ -63,6 +63,7 @@ namespace gradwire::kernels {
 HWY_EXPORT(cast_any);
 
 void cast(ConstTensorView from, TensorView to, Into into) noexcept {
+  if (from.count == 0) return;  // there may be no memory
   if (from.dtype == to.dtype && into == Into::assign) {
     std::memcpy(to.data, from.data, from.count * size_of(from.dtype));
     return;
