@@ -99,7 +99,7 @@ def test_every_model_learns_its_data(name, tmp_path):
     torch.manual_seed(0)
     recipe = recipes.RECIPES[name]
     model = recipe.model().train()
-    inputs, targets = next(recipe.batches(0, recipe.batch, tmp_path))
+    inputs, targets = next(recipe.source.batches(0, recipe.batch, tmp_path))
     optimizer = recipes.OPTIMIZERS["adamw"](model, recipe.learning_rates["adamw"])
     losses = []
     for _ in range(8):  # of one batch, which any model can learn by heart

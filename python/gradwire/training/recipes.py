@@ -37,13 +37,13 @@ HELD_OUT_TOKENS = 1000 * (CONTEXT + 1)
 
 @dataclass(frozen=True)
 class Recipe:
-    """`batches` takes a seed, a size, and a folder for what takes long to make; `held_out` takes
-    the folder and gives what `batches` never does, to find out what was learnt."""
+    """`source.batches` takes a seed, a size, and a folder for what takes long to make;
+    `source.held_out` takes the folder and gives what `batches` never does, to find out what was
+    learnt."""
 
     model: Callable[[], nn.Module]
     batch: int  # images, or rows of text, per rank
-    batches: Callable[[int, int, Path], Iterator[data.Batch]]
-    held_out: Callable[[Path], Iterator[data.Batch]]
+    source: Images | Text
     learning_rates: dict[str, float]  # by the optimizer's name
     description: str
 
@@ -68,12 +68,14 @@ def _words() -> nn.Module:
     return models.Transformer(WORDS, CONTEXT, width=256, heads=4, layers=1, outputs=PREDICTED_WORDS)
 
 
-def _image_batches(seed: int, size: int, _: Path) -> Iterator[data.Batch]:
-    return data.image_batches(seed, size)
+class Images:
+    """Fashion-MNIST, which comes with images to hold out."""
 
+    def batches(self, seed: int, size: int, _: Path) -> Iterator[data.Batch]:
+        return data.image_batches(seed, size)
 
-def _held_out_images(_: Path) -> Iterator[data.Batch]:
-    return data.held_out_images(HELD_OUT_BATCH)
+    def held_out(self, _: Path) -> Iterator[data.Batch]:
+        return data.held_out_images(HELD_OUT_BATCH)
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ class Text:
         return inputs, targets.where(targets < self.outputs, data.UNKNOWN)
 
 
+_IMAGES = Images()
 _ALL_WORDS = Text(VOCABULARY, outputs=VOCABULARY)
 _FEW_WORDS = Text(WORDS, outputs=PREDICTED_WORDS)
 
@@ -103,40 +106,35 @@ RECIPES = {
     "vgg": Recipe(
         model=_vgg,
         batch=VGG_BATCH,
-        batches=_image_batches,
-        held_out=_held_out_images,
+        source=_IMAGES,
         learning_rates={"adamw": 1e-3, "sgd": 0.02},
         description=f"VGG-like CNN, Fashion-MNIST, {VGG_BATCH} images per rank",
     ),
     "cnn": Recipe(
         model=_cnn,
         batch=CNN_BATCH,
-        batches=_image_batches,
-        held_out=_held_out_images,
+        source=_IMAGES,
         learning_rates={"adamw": 1e-3, "sgd": 0.02},
         description=f"small CNN, Fashion-MNIST, {CNN_BATCH} images per rank",
     ),
     "resnet": Recipe(
         model=_resnet,
         batch=RESNET_BATCH,
-        batches=_image_batches,
-        held_out=_held_out_images,
+        source=_IMAGES,
         learning_rates={"adamw": 3e-3, "sgd": 0.05},
         description=f"residual network, Fashion-MNIST, {RESNET_BATCH} images per rank",
     ),
     "transformer": Recipe(
         model=_transformer,
         batch=TEXT_BATCH,
-        batches=_ALL_WORDS.batches,
-        held_out=_ALL_WORDS.held_out,
+        source=_ALL_WORDS,
         learning_rates={"adamw": 1e-3, "sgd": 0.05},
         description=f"language model, Python's sources, {TEXT_BATCH}x{CONTEXT} tokens per rank",
     ),
     "words": Recipe(
         model=_words,
         batch=1,
-        batches=_FEW_WORDS.batches,
-        held_out=_FEW_WORDS.held_out,
+        source=_FEW_WORDS,
         learning_rates={"adamw": 1e-3, "sgd": 0.1},
         description=f"language model, {WORDS} words of Python's sources, {CONTEXT} per rank",
     ),

@@ -112,7 +112,7 @@ class Trainer:
         if self._rank != 0:
             dist.barrier()
         size = (options.batch or recipe.batch) * self._ranks
-        batches = recipe.batches(options.seed, size, options.data)
+        batches = recipe.source.batches(options.seed, size, options.data)
         first = next(batches)
         if self._rank == 0:
             dist.barrier()
@@ -143,7 +143,7 @@ class Trainer:
         """Each rank takes its share of what is held out."""
         model = self._replica.module.eval()
         sums = torch.zeros(3, dtype=torch.float64)
-        batches = self._recipe.held_out(self._data)
+        batches = self._recipe.source.held_out(self._data)
         with torch.no_grad():
             for inputs, targets in itertools.islice(batches, self._rank, None, self._ranks):
                 outputs = model(inputs)
