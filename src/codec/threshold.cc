@@ -35,12 +35,6 @@ void for_each_step(Layer layer, const Function& function) noexcept {
   }
 }
 
-std::uint64_t count_of(Layer layer) noexcept {
-  std::uint64_t count = 0;
-  for (const ConstTensorView& x : layer) count += x.count;
-  return count;
-}
-
 constexpr Threshold above(std::uint32_t key) noexcept { return {key, 0}; }
 
 // ---------------------------------------------------------------------------------------------
@@ -267,6 +261,12 @@ Threshold search(const Task& task) noexcept {
 }
 
 }  // namespace
+
+std::uint64_t count_of(Layer layer) noexcept {
+  std::uint64_t count = 0;
+  for (const ConstTensorView& x : layer) count += x.count;
+  return count;
+}
 
 Threshold find_threshold(Layer layer, Side side, std::uint64_t wanted, Select select) noexcept {
   const Task task{layer, side, wanted};

@@ -19,8 +19,7 @@ namespace gradwire {
 ///   trimmed  the count, four passes: mean, maximum, and the first of five thresholds between them
 ///            that leaves enough candidates; then as `exact` among these
 ///   search   between half and twice the count, two to five passes: a binary search between mean
-///   and
-///            maximum, three steps in a pass
+///            and maximum, three steps in a pass
 enum class Select : std::uint8_t { bracket = 0, exact = 1, trimmed = 2, search = 3 };
 inline constexpr std::string_view kSelects[] = {"bracket", "exact", "trimmed", "search"};
 
@@ -31,6 +30,8 @@ struct Threshold {
   std::uint32_t key;  // at most kernels::kLargestFiniteKey
   std::uint16_t ties;
 };
+
+std::uint64_t count_of(std::span<const ConstTensorView> layer) noexcept;
 
 /// For `wanted` elements, at least 1, of one side of a layer that is not empty. A layer in which
 /// fewer are not zero gives all of these; one of zeros gives a threshold that takes no finite

@@ -115,21 +115,14 @@ Threshold threshold_of(const Settings& settings, Side side,
     return {std::bit_cast<std::uint32_t>(low ? settings.low_threshold : settings.amount),
             low ? settings.low_ties : settings.ties};
   }
-  std::uint64_t count = 0;
-  for (const ConstTensorView& x : layer) count += x.count;
-  return find_threshold(layer, side, wanted(settings.amount, count),
+  return find_threshold(layer, side, wanted(settings.amount, count_of(layer)),
                         static_cast<Select>(settings.select));
-}
-
-bool is_empty(std::span<const ConstTensorView> layer) noexcept {
-  return std::all_of(layer.begin(), layer.end(),
-                     [](const ConstTensorView& x) { return x.count == 0; });
 }
 
 Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> layer,
                   std::span<double>) noexcept {
   const auto settings = unpack<Settings>(params);
-  if (settings.fitted() || is_empty(layer)) return params;
+  if (settings.fitted() || count_of(layer) == 0) return params;
   const Side side = settings.two_sided() ? Side::both : Side::positive;
   const Threshold high = threshold_of(settings, side, layer);
   const Threshold low =
