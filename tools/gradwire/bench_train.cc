@@ -304,8 +304,8 @@ void run(const Options& options) {
 void add_options(CLI::App& command, Options& options) {
   command
       .add_option("--model", options.model,
-                  "vgg, cnn, resnet (images), transformer or words (text) (default: words)")
-      ->check(CLI::IsMember({"vgg", "cnn", "resnet", "transformer", "words"}));
+                  "vgg, cnn, resnet (images), transformer, words or lstm (text) (default: words)")
+      ->check(CLI::IsMember({"vgg", "cnn", "resnet", "transformer", "words", "lstm"}));
   command
       .add_option("--methods", options.methods,
                   "gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:density=D]")

@@ -158,6 +158,20 @@ class Transformer(nn.Module):
         return self.head(self.norm(self.blocks(x))).flatten(0, 1)
 
 
+class Lstm(nn.Module):
+    """A recurrent language model of one layer."""
+
+    def __init__(self, vocabulary: int, width: int, hidden: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.recurrent = nn.LSTM(width, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        outputs, _ = self.recurrent(self.embed(tokens))
+        return self.head(outputs).flatten(0, 1)
+
+
 def parameters_of(model: torch.nn.Module) -> int:
     """How many numbers a gradient has."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -7,6 +7,8 @@
   transformer  a word-level language model, on the sources of Python's standard library
   words        the same with one layer, a large vocabulary and a short list of words to predict:
                nearly all of it is the embedding, and the network decides how long a step takes
+  lstm         a small recurrent language model on the same sources, for trainings of many steps,
+               and for SGD, by which transformers learn slowly
 
 Batch sizes are those of one rank, unless it is told otherwise.
 """
@@ -30,6 +32,8 @@ CONTEXT = 64
 TEXT_BATCH = 2
 WORDS = 32768
 PREDICTED_WORDS = 2048  # the most frequent; all others are unknown
+LSTM_VOCABULARY = 2048
+LSTM_BATCH = 4
 WARMUP_STEPS = 10
 HELD_OUT_BATCH = 100
 HELD_OUT_TOKENS = 1000 * (CONTEXT + 1)
@@ -68,6 +72,10 @@ def _words() -> nn.Module:
     return models.Transformer(WORDS, CONTEXT, width=256, heads=4, layers=1, outputs=PREDICTED_WORDS)
 
 
+def _lstm() -> nn.Module:
+    return models.Lstm(LSTM_VOCABULARY, width=128, hidden=256)
+
+
 class Images:
     """Fashion-MNIST, which comes with images to hold out."""
 
@@ -101,6 +109,7 @@ class Text:
 _IMAGES = Images()
 _ALL_WORDS = Text(VOCABULARY, outputs=VOCABULARY)
 _FEW_WORDS = Text(WORDS, outputs=PREDICTED_WORDS)
+_FREQUENT_WORDS = Text(LSTM_VOCABULARY, outputs=LSTM_VOCABULARY)
 
 RECIPES = {
     "vgg": Recipe(
@@ -137,6 +146,13 @@ RECIPES = {
         source=_FEW_WORDS,
         learning_rates={"adamw": 1e-3, "sgd": 0.1},
         description=f"language model, {WORDS} words of Python's sources, {CONTEXT} per rank",
+    ),
+    "lstm": Recipe(
+        model=_lstm,
+        batch=LSTM_BATCH,
+        source=_FREQUENT_WORDS,
+        learning_rates={"adamw": 3e-3, "sgd": 0.5},
+        description=f"LSTM, Python's sources, {LSTM_BATCH}x{CONTEXT} tokens per rank",
     ),
 }
 
