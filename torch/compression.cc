@@ -141,8 +141,14 @@ void Compression::start(const Waiting& waiting) {
                                           static_cast<std::size_t>(gradients[i].numel()));
     const Rule& rule = layers[i]->rule;
     const Codec& codec = exact_scopes > 0 ? exact_codec() : rule.codec_at(step);
-    const Tensor tensor{rule.name,     part,          codec,     rule.feedback,
-                        rule.momentum, rule.nesterov, rule.reuse};
+    const Tensor tensor{.name = rule.name,
+                        .view = part,
+                        .codec = codec,
+                        .feedback = rule.feedback,
+                        .momentum = rule.momentum,
+                        .nesterov = rule.nesterov,
+                        .masking = rule.masking,
+                        .reuse = rule.reuse};
     if (codec.traits().lossless) {
       exact.push_back(tensor);
       exact_layers.push_back(layers[i]);

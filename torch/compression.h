@@ -31,6 +31,7 @@ struct Rule {
   bool feedback = false;
   float momentum = 0;  ///< with feedback, see `Tensor`
   bool nesterov = false;
+  bool masking = false;
   std::uint32_t reuse = 1;
   float weight_decay = 0;  ///< this share of the weights is added to their gradient
 

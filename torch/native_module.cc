@@ -175,22 +175,24 @@ py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
 }
 
 /// By the parameter's `_cdata`: name, elements, (first step, codec) of each stage, feedback,
-/// momentum, Nesterov's, reuse, weight decay.
+/// momentum, Nesterov's, masking, reuse, weight decay.
 using PythonRules = std::unordered_map<
     std::uintptr_t,
     std::tuple<std::string, std::uint64_t, std::vector<std::pair<std::uint64_t, std::string>>, bool,
-               float, bool, std::uint32_t, float>>;
+               float, bool, bool, std::uint32_t, float>>;
 
 void set_rules(Compression& compression, const PythonRules& given) {
   std::unordered_map<const void*, Rule> rules;
   for (const auto& [parameter, rule] : given) {
-    const auto& [name, elements, codecs, feedback, momentum, nesterov, reuse, weight_decay] = rule;
+    const auto& [name, elements, codecs, feedback, momentum, nesterov, masking, reuse,
+                 weight_decay] = rule;
     std::vector<Stage> stages;
     for (const auto& [first_step, codec] : codecs) {
       stages.push_back({first_step, Codec::parse(codec)});
     }
-    rules[reinterpret_cast<const void*>(parameter)] = {
-        name, elements, std::move(stages), feedback, momentum, nesterov, reuse, weight_decay};
+    rules[reinterpret_cast<const void*>(parameter)] = {name,     elements, std::move(stages),
+                                                       feedback, momentum, nesterov,
+                                                       masking,  reuse,    weight_decay};
   }
   compression.set_rules(std::move(rules));
 }

@@ -80,10 +80,12 @@ struct Tensor {
   /// error feedback, for biased codecs. For all_reduce.
   bool feedback = false;
   /// With feedback, of momentum SGD: what is held back gains momentum as if it had been sent, so
-  /// that the optimizer must not add any: momentum correction. Sparse codecs end the momentum of
-  /// the numbers that they send.
+  /// that the optimizer must not add any: momentum correction.
   float momentum = 0;
   bool nesterov = false;
+  /// Sparse codecs end the momentum of the numbers that they send: momentum factor masking. For
+  /// trainings that diverge without it; others learn more slowly with it.
+  bool masking = false;
   /// With feedback: a sparse codec is fitted to the numbers every so many operations, and sooner
   /// when it sends half or twice as many as it did at first.
   std::uint32_t reuse = 1;

@@ -20,6 +20,9 @@ MOMENTA = [
 ]
 
 
+ALL = "topk:density=1"  # each of them is sent, in a codec for few
+
+
 def wide_model() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
@@ -42,6 +45,32 @@ def trained_exactly(rank: int, ours: bool, options: dict) -> list[torch.Tensor]:
 def test_without_loss_it_is_torchs_sgd(options):
     plain = on_ranks(2, trained_exactly, False, options)[0]
     for mine, reference in zip(on_ranks(2, trained_exactly, True, options)[0], plain, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-6)
+
+
+def trained_masked(rank: int, masking: bool) -> list[torch.Tensor]:
+    model = Ddp(wide_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    gradwire.torch.residual(
+        model, optimizer, small="none", codecs={"2.weight": ALL}, exact=["0.*"], masking=masking
+    )
+    train(model, rank, 10, optimizer=optimizer)
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def trained_plainly(rank: int, masking: bool) -> list[torch.Tensor]:
+    model = Ddp(wide_model())
+    masked = model.module[2].weight
+    others = [parameter for parameter in model.parameters() if parameter is not masked]
+    groups = [{"params": [masked], "momentum": 0.0 if masking else 0.9}, {"params": others}]
+    train(model, rank, 10, optimizer=torch.optim.SGD(groups, lr=0.05, momentum=0.9))
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("masking", [False, True])
+def test_masking_ends_the_momentum_of_what_is_sent(masking):
+    ours = on_ranks(2, trained_masked, masking)[0]
+    for mine, reference in zip(ours, on_ranks(2, trained_plainly, masking)[0], strict=True):
         torch.testing.assert_close(mine, reference, rtol=1e-4, atol=1e-6)
 
 

@@ -46,8 +46,8 @@ void check_feedback(const Tensor& tensor, Collective collective) {
   if (tensor.momentum != 0 && !tensor.feedback) {
     refuse(fmt::format("tensor '{}' has momentum, which needs feedback", tensor.name));
   }
-  if (tensor.nesterov && tensor.momentum == 0) {
-    refuse(fmt::format("tensor '{}' is to have Nesterov's momentum, of factor 0", tensor.name));
+  if ((tensor.nesterov || tensor.masking) && tensor.momentum == 0) {
+    refuse(fmt::format("tensor '{}' has nesterov or masking, which need momentum", tensor.name));
   }
   if (!tensor.feedback || collective == Collective::all_reduce) return;
   refuse(
@@ -177,7 +177,8 @@ class Ranked final : public Communicator {
     for (Item& item : operation.items) {
       const Tensor& tensor = tensors[item.tensor];
       if (item.residual != nullptr) {
-        item.residual->accumulate(tensor.view, {tensor.momentum, tensor.nesterov});
+        const bool masking = tensor.masking && tensor.codec.traits().sparse;
+        item.residual->accumulate(tensor.view, {tensor.momentum, tensor.nesterov, masking});
         if (ranks_.count == 1) item.residual->release(tensor.view);
       }
       item.notes.resize(item.codec.note_count(item.view.count));

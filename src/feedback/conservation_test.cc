@@ -59,7 +59,8 @@ class Conservation : public testing::TestWithParam<const char*> {};
 
 TEST_P(Conservation, sent_and_kept_are_what_was_accumulated) {
   const Codec codec = Codec::parse(GetParam());
-  for (const Momentum momentum : {Momentum{}, Momentum{0.9f, false}, Momentum{0.9f, true}}) {
+  for (const Momentum momentum : {Momentum{}, Momentum{0.9f}, Momentum{0.9f, true},
+                                  Momentum{.factor = 0.9f, .masking = true}}) {
     std::mt19937 random(7);
     const std::size_t count = std::uniform_int_distribution<std::size_t>(1, kMostElements)(random);
     Residual residual{std::vector<float>(count)};
@@ -68,15 +69,16 @@ TEST_P(Conservation, sent_and_kept_are_what_was_accumulated) {
       const std::vector<float> input = gradient(random, count);
       residual.accumulate({input.data(), count}, momentum);
       const std::vector<float> accumulated = residual.numbers;
+      const std::vector<float> speed = residual.momentum;
       const Sent sent = send(codec, accumulated, {3, static_cast<std::uint64_t>(step), 5, 1});
       keep_rest(residual, codec, sent);
       for (std::size_t i = 0; i < count; ++i) {
         // The difference of two floats, rounded once: nothing of it can be missing.
         const double rest = double{accumulated[i]} - double{sent.numbers[i]};
         ASSERT_EQ(residual.numbers[i], static_cast<float>(rest)) << "step " << step << ", " << i;
-        const bool stopped = momentum.factor != 0 && residual.momentum[i] == 0;
-        if (codec.traits().sparse && sent.numbers[i] != 0 && momentum.factor != 0) {
-          ASSERT_TRUE(stopped);
+        if (momentum.factor != 0) {
+          const bool stops = momentum.masking && sent.numbers[i] != 0;
+          ASSERT_EQ(residual.momentum[i], stops ? 0 : speed[i]) << "step " << step << ", " << i;
         }
         kept += residual.numbers[i] != 0 ? 1 : 0;
       }

@@ -101,6 +101,7 @@ void each_stretch(ConstTensorView input, Visit visit) {
 }  // namespace
 
 void Residual::accumulate(ConstTensorView input, const Momentum& how) {
+  masking = how.masking;
   if (how.factor == 0) {
     kernels::cast(input, {numbers.data(), numbers.size(), Dtype::f32}, Into::add);
     return;
@@ -144,6 +145,7 @@ void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<
   float* const kept = numbers.data() + first;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     kept[i] = finite_or_zero((wanted[i] - sent[i]) * divisor);
+    if (masking && sent[i] != 0) momentum[first + i] = 0;
   }
 }
 
@@ -159,7 +161,7 @@ void Residual::take_sent(std::size_t first, std::span<const std::uint64_t> place
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::size_t at = first + places[i];
     numbers[at] = finite_or_zero(numbers[at] - values[i] * divisor);
-    if (!momentum.empty() && values[i] != 0) momentum[at] = 0;
+    if (masking && values[i] != 0) momentum[at] = 0;
   }
 }
 

@@ -24,10 +24,11 @@
 namespace gradwire {
 
 /// Momentum correction: what is held back has gained momentum before it is sent, as if it had been
-/// sent at once. `factor` 0 is none.
+/// sent at once. `factor` 0 is none. With `masking` it ends where something was sent.
 struct Momentum {
   float factor = 0;
   bool nesterov = false;
+  bool masking = false;
 };
 
 /// A codec that was fitted to numbers of a step, for steps to come.
@@ -41,6 +42,7 @@ struct FittedCodec {
 struct Residual {
   std::vector<float> numbers;
   std::vector<float> momentum{};  // empty while there is none
+  bool masking = false;           // of the last input
   std::optional<FittedCodec> fitted{};
   std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec
   bool lent = false;                              // guarded by the mutex of `Residuals`
@@ -62,7 +64,7 @@ struct Residual {
 
   /// The same for a sparse codec, which sends few numbers: first what was wanted is kept whole,
   /// unless it is these very numbers, then what was sent is taken away, at these places behind
-  /// `first`. Momentum ends there: it would push them on in a direction that has been gone.
+  /// `first`.
   void keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept;
   void take_sent(std::size_t first, std::span<const std::uint64_t> places,
                  std::span<const float> values, float divisor) noexcept;

@@ -60,10 +60,10 @@ TEST(Residuals, keep_what_was_not_sent) {
   EXPECT_EQ(residual.numbers, (std::vector<float>{9, 2, 1, 0}));
 }
 
-TEST(Residuals, keep_what_a_sparse_codec_did_not_send_and_stop_what_it_did) {
+TEST(Residuals, keep_what_a_sparse_codec_did_not_send_and_with_masking_stop_what_it_did) {
   const float gradient[] = {1, 2, 3, 4};
   Residual residual{std::vector<float>(4)};
-  residual.accumulate({gradient, 4}, {0.5f, false});
+  residual.accumulate({gradient, 4}, {.factor = 0.5f, .masking = true});
   const float wanted[] = {1, 1.5f, NAN};
   const std::uint64_t places[] = {1, 2};
   const float sent[] = {1, NAN};

@@ -33,10 +33,8 @@ std::vector<std::string> split(std::string_view text) {
 /// Throws unless the worker will know it.
 void check(std::string method) {
   static const std::regex kOfTorch("gloo|fp16|bf16|powersgd(:rank=[1-9][0-9]?)?");
-  static const std::regex kResidual(
-      "residual(:(density|momentum|warmup|ramp|clip|values)=[^,]+(,(density|momentum|warmup|ramp|"
-      "clip|"
-      "values)=[^,]+)*)?");
+  static const std::string kSetting = "(density|momentum|masking|warmup|ramp|clip|values)=[^,]+";
+  static const std::regex kResidual("residual(:" + kSetting + "(," + kSetting + ")*)?");
   if (std::regex_match(method, kOfTorch) || std::regex_match(method, kResidual)) return;
   if (method.ends_with(kFeedback)) method.resize(method.size() - kFeedback.size());
   Codec::parse(method);

@@ -106,6 +106,7 @@ def residual(
     *,
     momentum: float = 0.9,
     nesterov: bool = False,
+    masking: bool = False,
     weight_decay: float = 0.0,
     clip: float = 0.0,
     warmup: int = 0,
@@ -123,7 +124,8 @@ def residual(
     For links so slow that `compress` still waits for them. All that is not sent stays on its rank
     and grows until it is: save `state_dict` with your checkpoints. `momentum`, `nesterov` and
     `weight_decay` are those of torch.optim.SGD, in whose place they act, before anything is sent:
-    `optimizer` must be an SGD without momentum.
+    `optimizer` must be an SGD without momentum. `masking` ends the momentum of numbers that are
+    sent, as Deep Gradient Compression does; try it if a training diverges.
 
     In the first `warmup` steps gradients travel whole, through the codec `small`, or with `ramp` in
     densities that fall from 25 %. `clip` limits the norm of all gradients together, which then wait
@@ -143,6 +145,7 @@ def residual(
         seed=seed,
         momentum=momentum,
         nesterov=nesterov,
+        masking=masking,
         weight_decay=weight_decay,
         clip=clip,
         density=density,

@@ -97,6 +97,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
                 chosen.feedback,
                 chosen.momentum,
                 chosen.nesterov,
+                chosen.masking,
                 chosen.reuse,
                 chosen.weight_decay_of(name),
             )

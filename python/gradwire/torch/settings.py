@@ -29,6 +29,8 @@ class Settings:
     seed: int = 0
     momentum: float = 0.0
     nesterov: bool = False
+    masking: bool = False
+    """Whether momentum ends where something was sent."""
     weight_decay: float | Mapping[str, float] = 0.0
     """The same for all parameters, or by name."""
     reuse: int = 1

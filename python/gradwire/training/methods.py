@@ -24,6 +24,7 @@ RESIDUAL = re.compile(r"residual(?::(.+))?")
 RESIDUAL_OPTIONS = {
     "density": float,
     "momentum": float,
+    "masking": int,
     "warmup": int,
     "ramp": int,
     "clip": float,
