@@ -100,10 +100,17 @@ struct Call {
 
 PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
                   const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
-                  bool feedback, bool average, std::uint64_t seed, std::uint64_t step,
+                  bool feedback, float momentum, bool nesterov, bool masking, std::uint32_t reuse,
+                  bool average, std::uint64_t seed, std::uint64_t step,
                   const std::string& algorithm, double timeout) {
   Call call(names, arrays, codecs);
-  for (Tensor& tensor : call.tensors) tensor.feedback = feedback;
+  for (Tensor& tensor : call.tensors) {
+    tensor.feedback = feedback;
+    tensor.momentum = momentum;
+    tensor.nesterov = nesterov;
+    tensor.masking = masking;
+    tensor.reuse = reuse;
+  }
   Work work =
       ranks.all_reduce(call.tensors, operation_options(seed, step, algorithm, timeout, average));
   return {std::move(work), std::move(call.arrays)};
@@ -154,8 +161,9 @@ void add_communicator(nb::module_& module) {
   nb::class_<Communicator>(module, "Communicator")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
-      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "feedback"_a, "average"_a,
-           "seed"_a, "step"_a, "algorithm"_a, "timeout"_a)
+      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "feedback"_a, "momentum"_a,
+           "nesterov"_a, "masking"_a, "reuse"_a, "average"_a, "seed"_a, "step"_a, "algorithm"_a,
+           "timeout"_a)
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
       .def("broadcast", &broadcast, "names"_a, "arrays"_a, "codecs"_a, "root"_a, "seed"_a, "step"_a,

@@ -372,6 +372,12 @@ typedef struct gradwire_tensor {
   int dtype;
   int feedback;  // not 0: what the codec held back is added in the next all_reduce of this name
   const gradwire_codec* codec;  // [exact]
+  // With feedback, of momentum SGD: what is held back gains it as if it had been sent, so that the
+  // optimizer must add none.
+  float momentum;
+  int nesterov;    // not 0: Nesterov's
+  int masking;     // not 0: momentum ends where a sparse codec sent something
+  uint32_t reuse;  // all_reduces for which a sparse codec is fitted to the numbers [1]
 } gradwire_tensor;
 
 // How to do one operation; null stands for all defaults. Grows like `gradwire_connect_options`.

@@ -35,6 +35,11 @@ class Communicator:
         arrays: list[Any],
         codecs: list[Codec],
         feedback: bool,
+        momentum: float,
+        nesterov: bool,
+        masking: bool,
+        reuse: int,
+        average: bool,
         seed: int,
         step: int,
         algorithm: str,
@@ -53,7 +58,14 @@ class Communicator:
         timeout: float,
     ) -> Work: ...
     def reduce_scatter(
-        self, name: str, array: Any, codec: Codec, seed: int, step: int, timeout: float
+        self,
+        name: str,
+        array: Any,
+        codec: Codec,
+        average: bool,
+        seed: int,
+        step: int,
+        timeout: float,
     ) -> Work: ...
     def all_gather(
         self, name: str, array: Any, codec: Codec, seed: int, step: int, timeout: float

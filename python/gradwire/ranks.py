@@ -82,6 +82,10 @@ class Communicator:
         *,
         name: str | Sequence[str] | None = None,
         feedback: bool = False,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        masking: bool = False,
+        reuse: int = 1,
         average: bool = False,
         seed: int = 0,
         step: int = 0,
@@ -93,11 +97,28 @@ class Communicator:
         `x` may be a list of arrays: they travel together. `codec` is then one for all, or a list;
         `name`, a list likewise, tells their random numbers apart. With `feedback`, what the codec
         held back is added in the next call for an array of the same name.
+
+        `momentum`, for gradients of momentum SGD, is what is held back gains in the meantime, as if
+        it had been sent: the optimizer must then add none. `masking` ends it where a sparse codec
+        sent something. `reuse` finds out only every so many calls from which size on such a codec
+        sends numbers.
         """
         arrays, names, codecs = _listed(x, name, codec)
         return Work(
             self._native.all_reduce(
-                names, arrays, codecs, feedback, average, seed, step, algorithm, timeout or 0
+                names,
+                arrays,
+                codecs,
+                feedback,
+                momentum,
+                nesterov,
+                masking,
+                reuse,
+                average,
+                seed,
+                step,
+                algorithm,
+                timeout or 0,
             ),
             self._native,
         )

@@ -1,5 +1,6 @@
 """gradwire.connect, with ranks as processes."""
 
+import itertools
 import multiprocessing
 import traceback
 
@@ -92,6 +93,27 @@ def test_feedback_keeps_biased_codecs_honest(tmp_path):
     expected[::5] = 50
     assert np.array_equal(totals[0], totals[1])
     assert np.abs(totals[0] - expected).max() < 4  # what two steps bring
+
+
+def with_momentum(ranks):
+    moves = {False: [], True: []}
+    for masking, step in itertools.product(moves, range(5)):
+        x = np.full(100, step + 1, np.float32)
+        ranks.all_reduce(
+            x, "topk:density=1", name=f"masking {masking}", feedback=True, momentum=0.5,
+            nesterov=True, masking=masking, reuse=2, step=step,
+        ).wait()  # fmt: skip
+        moves[masking].append(x)
+    return moves
+
+
+def test_what_is_fed_back_gains_momentum_unless_it_is_masked(tmp_path):
+    moves = on_ranks(with_momentum, 2, tmp_path / "store")[0]
+    speed = 0.0
+    for step in range(5):
+        speed = 0.5 * speed + (step + 1)
+        assert (moves[False][step] == 2 * (step + 1 + 0.5 * speed)).all()
+        assert (moves[True][step] == 2 * 1.5 * (step + 1)).all()
 
 
 def others(ranks):

@@ -104,7 +104,11 @@ OperationOptions convert(const gradwire_operation_options& from) {
 Tensor convert(const gradwire_tensor& from) {
   Tensor to{.name = text_or(from.name, ""),
             .view = {from.data, from.count, static_cast<Dtype>(from.dtype)},
-            .feedback = from.feedback != 0};
+            .feedback = from.feedback != 0,
+            .momentum = from.momentum,
+            .nesterov = from.nesterov != 0,
+            .masking = from.masking != 0,
+            .reuse = std::max(1u, from.reuse)};
   if (from.codec != nullptr) to.codec = from.codec->codec;
   return to;
 }

@@ -346,9 +346,30 @@ static void residuals_are_saved_and_restored(gradwire_communicator* ranks) {
                  "saved");
 }
 
+static void what_is_fed_back_gains_momentum(gradwire_communicator* ranks) {
+  const float size = (float)gradwire_communicator_size(ranks);
+  float x = 1;
+  gradwire_tensor tensor = tensor_of(&x, 1);
+  tensor.name = "gains momentum";
+  tensor.momentum = 0.5f;
+  EXPECT_FAILURE(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL),
+                 GRADWIRE_INVALID_SETTING, "needs feedback");
+  tensor.feedback = 1;
+  EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL));
+  EXPECT(x == size);
+  x = 1;
+  EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL));
+  EXPECT(x == 1.5f * size);
+  x = 1;
+  tensor.nesterov = 1; /* 1 + half of 1.75 */
+  EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL));
+  EXPECT(x == 1.875f * size);
+}
+
 static void options_and_residuals(gradwire_communicator* ranks) {
   seed_and_step_choose_the_random_numbers(ranks);
   residuals_are_saved_and_restored(ranks);
+  what_is_fed_back_gains_momentum(ranks);
 }
 
 // -------------------------------------------------------------------------------------------------
