@@ -55,7 +55,8 @@ std::vector<Compression::LayerPtr> Compression::layers_of(const c10d::GradBucket
 
 FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
   for (const LayerPtr& layer : layers_of(bucket)) {
-    TORCH_CHECK_TYPE(layer->rule.momentum == 0, "gradwire: ", layer->rule.name,
+    const bool whole = layer->rule.momentum == 0 && layer->rule.weight_decay == 0;
+    TORCH_CHECK_TYPE(whole && local_clip_ == 0, "gradwire: ", layer->rule.name,
                      " has a gradient that residual compression cannot take, of ",
                      bucket.getBuffer().scalar_type(), " and ", bucket.getBuffer().layout(),
                      " layout: it takes dense ones of float32, float16 and bfloat16");
@@ -67,7 +68,9 @@ FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
 }
 
 FuturePtr Compression::average(c10d::GradBucket& bucket) {
-  const std::uint64_t step = bucket.getIndex() == 0 ? steps_++ : steps_ - 1;
+  const bool first = bucket.getIndex() == 0;
+  const std::uint64_t step = first ? steps_++ : steps_ - 1;
+  if (first) waiting_.clear();  // of a backward pass that failed
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
   const bool measured = step % kStepsPerMeasurement == 0 && exact_scopes == 0;

@@ -103,6 +103,8 @@ class Communicator:
         sent something. `reuse` finds out only every so many calls from which size on such a codec
         sends numbers.
         """
+        if feedback and name is None:
+            raise ValueError("feedback needs a name, by which what is held back is found again")
         arrays, names, codecs = _listed(x, name, codec)
         return Work(
             self._native.all_reduce(

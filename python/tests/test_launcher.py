@@ -53,6 +53,21 @@ TRAIN_IN_A_FUNCTION = """
     distributed.destroy_process_group()
 """
 
+TRAIN_BY_SGD = """
+    import torch
+    from torch import distributed, nn
+
+    distributed.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(nn.Linear(256, 256))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for step in range(3):
+        model(torch.randn(1, 256)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print("own momentum:", optimizer.param_groups[0]["momentum"])
+    distributed.destroy_process_group()
+"""
+
 TRAIN_WITHOUT_END = """
     import sys
     import torch
@@ -117,6 +132,12 @@ def test_a_switch_that_is_neither_on_nor_off_is_refused(capsys, monkeypatch):
     assert "GRADWIRE_FEEDBACK is 'yes'; set it to 1 or 0" in refused(capsys, "train.py")
 
 
+def test_a_warmup_without_residuals_or_below_zero_is_refused(capsys):
+    assert "--warmup is for --residual" in refused(capsys, "--warmup", "3", "train.py")
+    line = refused(capsys, "--residual", "0.01", "--warmup", "-3", "train.py")
+    assert "GRADWIRE_WARMUP is -3; take 0 or more" in line
+
+
 def test_a_script_is_required(capsys):
     assert "training_script" in refused(capsys, "--codec", "fp16")
 
@@ -159,6 +180,15 @@ def test_help_has_examples_and_both_kinds_of_flags(capsys, monkeypatch):
                 "GRADWIRE_EXACT": "*bias,head.*",
             },
         ),
+        (
+            ["--residual", "0.001", "--warmup", "500"],
+            {
+                "GRADWIRE": "1",
+                "GRADWIRE_SUMMARY": "1",
+                "GRADWIRE_RESIDUAL": "0.001",
+                "GRADWIRE_WARMUP": "500",
+            },
+        ),
     ],
 )
 def test_options_become_the_workers_environment(monkeypatch, arguments, told):
@@ -175,6 +205,21 @@ def test_options_become_the_workers_environment(monkeypatch, arguments, told):
 
 
 # With workers
+
+
+def test_residual_compression_takes_the_momentum_of_an_unchanged_script(tmp_path):
+    script = written(tmp_path, TRAIN_BY_SGD)
+    done = subprocess.run(
+        launcher("--residual", "0.01", "--warmup", "1", "--standalone", "--nproc-per-node", "2",
+                 script),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("own momentum: 0\n") == 2, done.stdout
+    assert done.stderr.count("gradwire: 3 steps; rank 0 sent ") == 1, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,17 @@ def test_what_is_fed_back_gains_momentum_unless_it_is_masked(tmp_path):
         assert (moves[True][step] == 2 * 1.5 * (step + 1)).all()
 
 
+def without_a_name(ranks):
+    with pytest.raises(ValueError, match="needs a name"):
+        ranks.all_reduce(np.ones(4, np.float32), "sign", feedback=True)
+    with pytest.raises(gradwire.Error, match="no name"):
+        ranks.all_reduce(np.ones(4, np.float32), "sign", name="", feedback=True)
+
+
+def test_what_is_held_back_needs_a_name(tmp_path):
+    on_ranks(without_a_name, 2, tmp_path / "store")
+
+
 def others(ranks):
     size, rank = ranks.size, ranks.rank
     ranks.barrier().wait()

@@ -178,6 +178,18 @@ def test_nothing_held_back_is_lost_when_ranks_come_or_go(ranks):
         torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-6)
 
 
+WRONG = [
+    {"momentum": 1.0},
+    {"momentum": -0.5},
+    {"nesterov": True, "momentum": 0.0},
+    {"masking": True, "momentum": 0.0},
+    {"reuse": 0},
+    {"warmup": -5},
+    {"clip": -1.0},
+    {"weight_decay": math.nan},
+]
+
+
 def refusals(rank: int) -> list[str]:
     model = Ddp(small_model())
     parameters = list(model.parameters())
@@ -189,6 +201,7 @@ def refusals(rank: int) -> list[str]:
         (torch.optim.SGD(parameters, lr=0.1), {"density": 2.0}),
         (torch.optim.SGD(parameters, lr=0.1), {"values": "int4"}),
         (torch.optim.SGD(parameters, lr=0.1), {"link": "fast"}),
+        *((torch.optim.SGD(parameters, lr=0.1), options) for options in WRONG),
     ]:
         with pytest.raises((TypeError, ValueError, gradwire.Error)) as error:
             gradwire.torch.residual(model, optimizer, **options)
@@ -197,13 +210,15 @@ def refusals(rank: int) -> list[str]:
 
 
 def test_what_would_be_done_twice_is_refused():
-    momentum, method, decay, density, values, link = on_ranks(1, refusals)[0]
+    momentum, method, decay, density, values, link, *wrong = on_ranks(1, refusals)[0]
     assert "momentum=0" in momentum and "momentum=0.9 to gradwire.torch.residual" in momentum
     assert "AdamW" in method and "SGD" in method
     assert "weight_decay=0" in decay
     assert "density" in density
     assert "values" in values
     assert "100mbit" in link
+    for sentence, options in zip(wrong, WRONG, strict=True):
+        assert next(iter(options)) in sentence and "take" in sentence or "leave" in sentence
 
 
 @pytest.mark.parametrize(
@@ -265,6 +280,51 @@ def test_an_unchanged_script_sends_few_numbers():
     assert (group["momentum"], group["gradwire"]["momentum"]) == (0, 0.9)
     resumed = on_ranks(2, unchanged, state, environment=UNCHANGED)
     assert resumed[0][0] == results[0][0]  # it knows what it had taken over
+
+
+def resumed_without(rank: int, saved: dict) -> str:
+    model = Ddp(wide_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    optimizer.load_state_dict(saved)
+    with pytest.raises(ValueError) as error:
+        train(model, rank, 1, optimizer=optimizer)
+    return str(error.value)
+
+
+def test_a_checkpoint_whose_momentum_was_taken_over_is_not_trained_without():
+    state = on_ranks(1, unchanged, environment=UNCHANGED)[0][3]
+    said = on_ranks(1, resumed_without, state, environment={"GRADWIRE": "1"})[0]
+    assert "momentum=0.9" in said and "--residual again" in said
+
+
+def of_other_numbers(rank: int, doubles: bool, options: dict) -> str:
+    """What is said of a gradient that codecs cannot take; it is in the last bucket."""
+    first = nn.Linear(8, 8).double() if doubles else nn.EmbeddingBag(8, 8, sparse=True)
+    model = Ddp(nn.Sequential(first, nn.Linear(8, 8)), bucket_cap_mb=1e-5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=options.pop("decay", 0.0))
+    try:
+        if options:
+            gradwire.torch.residual(model, optimizer, momentum=0.0, **options)
+        inputs = torch.ones(2, 8).double() if doubles else torch.zeros(2, 1, dtype=torch.int64)
+        model.module[1].register_forward_pre_hook(lambda _, given: (given[0].float(),))
+        model(inputs).sum().backward()
+    except TypeError as error:
+        return str(error)
+    return "nothing"
+
+
+@pytest.mark.parametrize(
+    "doubles, options, environment",
+    [
+        (False, {"clip": 1.0}, None),
+        (False, {"weight_decay": 0.1}, None),
+        (True, {"clip": 1.0}, None),
+        (True, {"decay": 0.1}, {"GRADWIRE": "1", "GRADWIRE_RESIDUAL": "0.01"}),
+    ],
+)
+def test_gradients_that_codecs_cannot_take_are_refused(doubles, options, environment):
+    said = on_ranks(1, of_other_numbers, doubles, options, environment=environment)[0]
+    assert "residual compression" in said and "float32" in said
 
 
 def unsound(rank: int) -> list[str]:

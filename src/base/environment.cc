@@ -27,8 +27,10 @@ constexpr Variable kVariables[] = {
     {"GRADWIRE_EXACT", leave_to_python},
     {"GRADWIRE_FEEDBACK", leave_to_python},
     {"GRADWIRE_INTERFACE", leave_to_python},
+    {"GRADWIRE_RESIDUAL", leave_to_python},
     {"GRADWIRE_SECRET", leave_to_python},
     {"GRADWIRE_SUMMARY", leave_to_python},
+    {"GRADWIRE_WARMUP", leave_to_python},
 };
 
 const Variable* find(std::string_view name) {

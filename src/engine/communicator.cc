@@ -49,6 +49,9 @@ void check_feedback(const Tensor& tensor, Collective collective) {
   if ((tensor.nesterov || tensor.masking) && tensor.momentum == 0) {
     refuse(fmt::format("tensor '{}' has nesterov or masking, which need momentum", tensor.name));
   }
+  if (tensor.feedback && tensor.name.empty()) {
+    refuse("a tensor asks for feedback and has no name, by which what is held back is found again");
+  }
   if (!tensor.feedback || collective == Collective::all_reduce) return;
   refuse(
       fmt::format("tensor '{}' asks for feedback, which {} does not have: only all_reduce keeps "

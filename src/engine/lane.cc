@@ -74,13 +74,14 @@ Status measure(FrameReader& frame, std::size_t index, ConstTensorView numbers,
 
 /// What a message lacks of the numbers it was made of stays in the residual.
 Status keep_rest(const Lane& lane, const Part& part, FrameReader& frame, std::size_t index,
-                 std::span<const float> wanted, std::span<float> scratch) noexcept {
+                 bool sum, std::span<const float> wanted, std::span<float> scratch) noexcept {
   Residual& residual = *part.item.residual;
   const SegmentView message = frame.segment(index);
   if (message.codec.traits().sparse) {
     residual.keep_all(part.first, wanted, lane.divisor());
     auto take = [&](std::span<const std::uint64_t> places, std::span<const float> sent) {
       residual.take_sent(part.first, places, sent, lane.divisor());
+      if (!sum) residual.sent_since_fit += places.size();
     };
     return message.codec.each_sent(message.payload, message.dtype, message.count, take);
   }
@@ -101,7 +102,7 @@ Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t i
   }
   const std::span<const float> wanted(static_cast<const float*>(numbers.data), numbers.count);
   if (measured) found.energy = energy_of(wanted);
-  const Status status = keep_rest(lane, part, frame, index, wanted, scratch);
+  const Status status = keep_rest(lane, part, frame, index, sum, wanted, scratch);
   if (measured) found.squared_error = energy_of(residual_of(part));
   return status;
 }

@@ -28,11 +28,14 @@ struct Exchanged {
 };
 
 Exchanged exchange(RanksHere& ranks, std::vector<Numbers> x, const std::string& codec,
-                   const OperationOptions& options, bool feedback = true, float momentum = 0) {
+                   const OperationOptions& options, const Tensor& how = {.feedback = true}) {
   std::vector<std::uint64_t> sent(ranks.size());
   on_all_ranks(ranks, [&](Communicator& me) {
     Numbers& own = x[me.rank()];
-    const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse(codec), feedback, momentum};
+    Tensor tensor = how;
+    tensor.name = "x";
+    tensor.view = {own.data(), own.size()};
+    tensor.codec = Codec::parse(codec);
     Work work = me.all_reduce({&tensor, 1}, options);
     work.wait();
     sent[me.rank()] = work.statistics().sent_bytes;
@@ -70,6 +73,77 @@ TEST(SparseAllReduce, results_and_residuals_are_exactly_the_sum_of_all_inputs) {
                     {.step = kSteps, .algorithm = algorithm}));
       EXPECT_EQ(missing, std::vector<double>(kCount));
     }
+  }
+}
+
+/// Of halves and quarters and so on, which are exact for so few steps.
+TEST(SparseAllReduce, momentum_is_added_once_and_all_of_it_arrives) {
+  constexpr std::uint32_t kRanks = 3;
+  constexpr std::size_t kCount = 1000;
+  constexpr std::uint64_t kSteps = 8;
+  for (const std::string& algorithm : usable_algorithms(kRanks)) {
+    SCOPED_TRACE(algorithm);
+    auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
+    std::vector<double> missing(kCount), speed(kCount);
+    for (std::uint64_t step = 0; step <= kSteps; ++step) {
+      std::vector<Numbers> x(kRanks, Numbers(kCount));
+      const bool last = step == kSteps;  // brings out what was held back
+      for (double& each : speed) each *= 0.5;
+      for (std::uint32_t rank = 0; rank < kRanks && !last; ++rank) {
+        x[rank] = few_large(kCount, step * kRanks + rank);
+        for (std::size_t i = 0; i < kCount; ++i) speed[i] += x[rank][i];
+      }
+      const auto arrived = exchange(ranks, x, last ? "none" : "topk:density=0.02",
+                                    {.step = step, .algorithm = algorithm},
+                                    {.feedback = true, .momentum = last ? 0 : 0.5f});
+      for (std::size_t i = 0; i < kCount; ++i) {
+        missing[i] += (last ? 0 : speed[i]) - arrived.results[0][i];
+      }
+    }
+    EXPECT_EQ(missing, std::vector<double>(kCount));
+  }
+}
+
+TEST(SparseAllReduce, with_masking_what_is_sent_has_no_momentum) {
+  constexpr std::uint32_t kRanks = 3;
+  constexpr std::size_t kCount = 1000;
+  for (const std::string& algorithm : usable_algorithms(kRanks)) {
+    auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      std::vector<Numbers> x;
+      Numbers expected(kCount);
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        x.push_back(few_large(kCount, step * kRanks + rank));
+        for (std::size_t i = 0; i < kCount; ++i) expected[i] += x[rank][i];
+      }
+      const auto arrived =
+          exchange(ranks, x, "topk:density=1", {.step = step, .algorithm = algorithm},
+                   {.feedback = true, .momentum = 0.5f, .masking = true});
+      EXPECT_EQ(arrived.results[0], expected) << algorithm << ", step " << step;
+    }
+  }
+}
+
+/// Of four ranks, owners send more numbers of sums than of their own; these do not count.
+TEST(SparseAllReduce, a_threshold_is_not_used_again_when_few_numbers_exceed_it) {
+  constexpr std::uint32_t kRanks = 4;
+  constexpr std::size_t kCount = 100'000;
+  for (const char* algorithm : {"sra", "allgather"}) {
+    auto ranks = Communicator::in_process(kRanks);
+    std::vector<std::uint64_t> sent;
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      std::vector<Numbers> x;
+      for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        x.push_back(few_large(kCount, rank));
+        for (float& value : x.back()) value *= step == 0 ? 1000 : 1;
+      }
+      sent.push_back(exchange(ranks, x, "topk:density=0.001",
+                              {.step = step, .algorithm = algorithm},
+                              {.feedback = true, .reuse = 8})
+                         .most_sent);
+    }
+    EXPECT_LT(sent[1], 0.9 * static_cast<double>(sent[0])) << algorithm;
+    EXPECT_GT(sent[2], 0.95 * static_cast<double>(sent[0])) << algorithm;
   }
 }
 
@@ -129,7 +203,7 @@ TEST(SparseAllReduce, random_places_stay_unbiased_whoever_adds_up) {
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       const Exchanged exchanged =
           exchange(ranks, {2, Numbers(kCount, 1.0f)}, "randomk:density=0.1,scale=inverse",
-                   {.step = step, .algorithm = algorithm}, false);
+                   {.step = step, .algorithm = algorithm}, {});
       for (const float number : exchanged.results[0]) mean += number / (kCount * kSteps);
     }
     // A result of 2 has a deviation of 6 at most, and there are 1.2 million of them.

@@ -113,8 +113,9 @@ void Residual::accumulate(ConstTensorView input, const Momentum& how) {
     float* const to = numbers.data() + first;
     float* const speed = momentum.data() + first;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      speed[i] = how.factor * speed[i] + gradient[i];
-      to[i] += own * gradient[i] + of_momentum * speed[i];
+      const float now = how.factor * speed[i] + gradient[i];
+      to[i] += own * gradient[i] + of_momentum * now;
+      speed[i] = finite_or_zero(now);
     }
   });
 }
@@ -122,8 +123,8 @@ void Residual::accumulate(ConstTensorView input, const Momentum& how) {
 Codec Residual::fit(const Codec& codec, std::vector<double>& notes, std::uint32_t reuse) {
   const std::uint64_t last_sent = sent_since_fit.exchange(0);
   if (fitted && fitted->uses == 1) fitted->first_sent = last_sent;
-  const bool drifted =
-      fitted && (last_sent > 2 * fitted->first_sent || 2 * last_sent < fitted->first_sent);
+  const bool drifted = fitted && (last_sent == 0 || last_sent > 2 * fitted->first_sent ||
+                                  2 * last_sent < fitted->first_sent);
   if (fitted && fitted->asked == codec && fitted->uses < reuse && !drifted) {
     ++fitted->uses;
     notes.clear();
@@ -145,8 +146,8 @@ void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<
   float* const kept = numbers.data() + first;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     kept[i] = finite_or_zero((wanted[i] - sent[i]) * divisor);
-    if (masking && sent[i] != 0) momentum[first + i] = 0;
   }
+  if (masking) std::fill_n(momentum.begin() + static_cast<std::ptrdiff_t>(first), sent.size(), 0);
 }
 
 void Residual::keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept {
@@ -157,7 +158,6 @@ void Residual::keep_all(std::size_t first, std::span<const float> wanted, float 
 
 void Residual::take_sent(std::size_t first, std::span<const std::uint64_t> places,
                          std::span<const float> values, float divisor) noexcept {
-  sent_since_fit += places.size();
   for (std::size_t i = 0; i < places.size(); ++i) {
     const std::size_t at = first + places[i];
     numbers[at] = finite_or_zero(numbers[at] - values[i] * divisor);

@@ -44,7 +44,7 @@ struct Residual {
   std::vector<float> momentum{};  // empty while there is none
   bool masking = false;           // of the last input
   std::optional<FittedCodec> fitted{};
-  std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec
+  std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec, not of sums
   bool lent = false;                              // guarded by the mutex of `Residuals`
 
   /// Adds an operation's input: the step that torch's SGD of this momentum would take.

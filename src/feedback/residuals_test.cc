@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "gradwire/communicator.h"
 #include "gradwire/error.h"
@@ -107,6 +108,7 @@ std::uint64_t send_some(Residual& residual, const Codec& codec) {
   bytes.resize(codec.encode(numbers, {}, bytes).bytes);
   auto take = [&](std::span<const std::uint64_t> places, std::span<const float> values) {
     residual.take_sent(0, places, values, 1);
+    residual.sent_since_fit += places.size();
   };
   EXPECT_EQ(codec.each_sent(bytes, Dtype::f32, numbers.count, take), Status::ok);
   return residual.sent_since_fit;
@@ -120,7 +122,8 @@ TEST(Residuals, use_a_threshold_again_while_it_fits) {
   std::vector<Codec> used;
   std::vector<std::uint64_t> sent;
   for (int step = 0; step < 7; ++step) {
-    const float size = step == 5 ? 3 : 1;  // more than before exceeds the threshold
+    // Ever a bit larger, so that a threshold tells its step; then much.
+    const float size = step == 5 ? 3 : 1 + 0.01f * static_cast<float>(step);
     for (std::size_t i = 0; i < 1000; ++i) {
       input[i] = size * static_cast<float>((i * 7 + step * 100) % 1000);
     }
@@ -128,11 +131,36 @@ TEST(Residuals, use_a_threshold_again_while_it_fits) {
     used.push_back(residual.fit(codec, notes, 4));
     sent.push_back(send_some(residual, used.back()));
   }
-  EXPECT_EQ(used[0], codec.fit(ConstTensorView{input.data(), 1000}));
-  for (const int step : {1, 2, 3, 5}) EXPECT_EQ(used[step], used[0]) << step;
+  EXPECT_EQ(used[6], codec.fit(ConstTensorView{input.data(), 1000}));
+  for (const int step : {1, 2, 3}) EXPECT_EQ(used[step], used[0]) << step;
+  EXPECT_NE(used[4], used[0]) << "it was used four times";
+  EXPECT_EQ(used[5], used[4]);
   EXPECT_GT(sent[5], 2 * sent[4]);
   EXPECT_EQ(residual.fitted->uses, 1u) << "of a threshold that let too many through";
   EXPECT_NEAR(static_cast<double>(sent[6]), 100, 1);
+}
+
+TEST(Residuals, use_no_threshold_again_that_nothing_exceeds) {
+  const Codec codec = Codec::parse("topk:density=0.1");
+  std::vector<double> notes;
+  Residual residual{std::vector<float>(1000)};
+  send_some(residual, residual.fit(codec, notes, 5));
+  std::iota(residual.numbers.begin(), residual.numbers.end(), 1.0f);
+  EXPECT_GT(send_some(residual, residual.fit(codec, notes, 5)), 50u);
+}
+
+TEST(Residuals, gain_no_momentum_from_what_is_not_finite) {
+  for (const bool masking : {false, true}) {
+    Residual residual{std::vector<float>(2)};
+    const float bad[] = {NAN, INFINITY};
+    const float good[] = {1, 2};
+    residual.accumulate({bad, 2}, {.factor = 0.9f, .masking = masking});
+    for (const float number : residual.numbers) EXPECT_FALSE(std::isfinite(number));  // arrives
+    const std::vector<float> sent = residual.numbers;
+    residual.keep(0, sent, sent, 1);
+    residual.accumulate({good, 2}, {.factor = 0.9f, .masking = masking});
+    EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2}));
+  }
 }
 
 TEST(Residuals, of_several_ranks_merge_into_one) {

@@ -158,6 +158,7 @@ def residual(
         ramp=ramp,
     )
     residual_settings.bytes_per_second(link)
+    residual_settings.check_numbers(chosen)
     residual_settings.check_optimizer(optimizer, chosen)
     residual_settings.check_parameters(model.module)
     _check(chosen, model.module, [small, chosen.sparse(density)])

@@ -11,7 +11,7 @@ from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as Ddp
 
-from . import channels, compressions, residual_settings, settings
+from . import channels, compressions, optimizers, residual_settings, settings
 from ._native import Compression
 
 _log = logging.getLogger("gradwire")
@@ -61,6 +61,7 @@ def before_first_forward(model: Ddp) -> None:
         return
     density = settings.residual_density()
     if density is None:
+        optimizers.check_own_momentum(model.module)
         compress(model, settings.from_environment())
     else:
         compress(model, residual_settings.for_script(model, density))

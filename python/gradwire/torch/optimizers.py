@@ -63,7 +63,20 @@ def take_over(model: torch.nn.Module) -> TakenOver:
     )
 
 
-def _find(model: torch.nn.Module) -> torch.optim.Optimizer:
+def check_own_momentum(model: torch.nn.Module) -> None:
+    """Raises when the model's optimizer comes from a run whose residuals had its momentum."""
+    for optimizer in _all_of(model):
+        for group in optimizer.param_groups:
+            if TAKEN in group:
+                raise ValueError(
+                    "the optimizer's checkpoint is of a run with --residual, which had taken over "
+                    f"its {', '.join(f'{key}={value}' for key, value in group[TAKEN].items())}: "
+                    "run it with --residual again, or set these after loading and delete "
+                    f"group[{TAKEN!r}] from its param_groups"
+                )
+
+
+def _all_of(model: torch.nn.Module) -> list[torch.optim.Optimizer]:
     """Among all objects there are: no model knows who trains it."""
     trained = {parameter for parameter in model.parameters() if parameter.requires_grad}
     found = []
@@ -72,6 +85,11 @@ def _find(model: torch.nn.Module) -> torch.optim.Optimizer:
             continue
         if trained & {parameter for group in one.param_groups for parameter in group["params"]}:
             found.append(one)
+    return found
+
+
+def _find(model: torch.nn.Module) -> torch.optim.Optimizer:
+    found = _all_of(model)
     if not found:
         raise NotSound("no optimizer has the model's parameters at its first forward pass")
     if len(found) > 1:

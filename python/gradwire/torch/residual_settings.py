@@ -72,6 +72,7 @@ def for_script(model: DistributedDataParallel, density: float) -> Settings:
     Raises `optimizers.NotSound` where that is not what residuals do.
     """
     usual = settings.from_environment()
+    check_parameters(model.module)
     taken = optimizers.take_over(model.module)
     return Settings(
         ranks=model.process_group.size(),
@@ -83,6 +84,18 @@ def for_script(model: DistributedDataParallel, density: float) -> Settings:
         nesterov=taken.nesterov,
         weight_decay=taken.weight_decay,
     )
+
+
+def check_numbers(chosen: Settings) -> None:
+    if not 0 <= chosen.momentum < 1:
+        raise ValueError(f"momentum is {chosen.momentum}; take 0 to below 1")
+    if chosen.momentum == 0 and (chosen.nesterov or chosen.masking):
+        raise ValueError("nesterov and masking are for momentum; leave them out, or set momentum")
+    if chosen.reuse < 1:
+        raise ValueError(f"reuse is {chosen.reuse}; take 1 or more steps")
+    for name in ("warmup", "clip", "weight_decay"):
+        if not getattr(chosen, name) >= 0:
+            raise ValueError(f"{name} is {getattr(chosen, name)}; take 0 or more")
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, chosen: Settings) -> None:

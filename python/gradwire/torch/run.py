@@ -121,7 +121,7 @@ def _obstacle() -> str | None:
         )
     try:
         settings.from_environment()
-        if settings.residual_density() is None and settings.warmup():
+        if settings.warmup() and settings.residual_density() is None:
             return "--warmup is for --residual; leave it out"
     except ValueError as error:
         return str(error)

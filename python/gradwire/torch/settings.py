@@ -84,7 +84,10 @@ def residual_density() -> float | None:
 
 def warmup() -> int:
     """Steps before it begins: ``GRADWIRE_WARMUP``."""
-    return _number("GRADWIRE_WARMUP", os.environ.get("GRADWIRE_WARMUP") or "0", int)
+    steps = _number("GRADWIRE_WARMUP", os.environ.get("GRADWIRE_WARMUP") or "0", int)
+    if steps < 0:
+        raise ValueError(f"GRADWIRE_WARMUP is {steps}; take 0 or more steps")
+    return steps
 
 
 def wants_summary() -> bool:
