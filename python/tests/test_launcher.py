@@ -1,6 +1,7 @@
 """`gradwire run`: what reaches the workers, what is refused before they start, how it ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import gradwire
 import pytest
-from gradwire.torch import run
+from gradwire.torch import run, settings
 from jobs import MARK, processes_marked, wait_for_end, wait_until
 
 DEADLINE_SECONDS = 600  # importing torch alone takes half a minute on a busy machine
@@ -202,6 +203,13 @@ def test_options_become_the_workers_environment(monkeypatch, arguments, told):
     run.main([*arguments, "--nproc_per_node", "3", "train.py", "--codec", "zip"])
     assert seen.pop("workers") == ("3", ["--codec", "zip"])  # what stands behind is the script's
     assert seen == told
+
+
+def test_the_library_knows_every_variable_that_python_reads():
+    names = re.findall(r'"(GRADWIRE_[A-Z]+)"', Path(settings.__file__).read_text())
+    assert "GRADWIRE_RESIDUAL" in names
+    told = environment(**dict.fromkeys(names, "whatever"))
+    subprocess.run([sys.executable, "-c", "import gradwire"], env=told, check=True)
 
 
 # With workers
