@@ -86,7 +86,8 @@ def draw(report: dict, output: Path, against_steps: bool) -> None:
     axes.set_xlabel("steps" if against_steps else "seconds of training", color=INK)
     axes.set_ylabel("loss", color=INK)
     if against_steps:  # the ends of several trainings are near one another
-        axes.set_yscale("log", base=2)
+        axes.set_yscale("log", base=2, subs=[])
+        axes.yaxis.set_major_locator(plt.LogLocator(base=2, subs=(1, 1.5)))
         axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xlim(left=0)
     axes.legend(frameon=False, fontsize=10, loc="upper right")

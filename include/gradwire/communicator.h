@@ -83,8 +83,8 @@ struct Tensor {
   /// that the optimizer must not add any: momentum correction.
   float momentum = 0;
   bool nesterov = false;
-  /// Sparse codecs end the momentum of the numbers that they send: momentum factor masking. For
-  /// trainings that diverge without it; others learn more slowly with it.
+  /// Sparse codecs end the momentum of the numbers that they send: momentum factor masking.
+  /// docs/adr/0009 tells what it costs.
   bool masking = false;
   /// With feedback: a sparse codec is fitted to the numbers every so many operations, and sooner
   /// when it sends half or twice as many as it did at first.
