@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import time
 
 import torch
 from torch import distributed
@@ -13,6 +14,7 @@ from . import settings
 from ._native import Backend, Channel
 from .numbered import Numbered
 
+GRACE_SECONDS = 0.1
 _channels: Numbered[distributed.ProcessGroup, Channel, bytes] = Numbered(
     Channel.save_residuals, Channel.load_residuals
 )
@@ -87,6 +89,9 @@ def load_calls(calls: int) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """While the interpreter lives: its threads may need it."""
+    """While the interpreter lives: threads may need it. Those of gloo do for tensors of the last
+    exchange, and abort the process if they come too late, when a model still holds their group.
+    """
     for channel in _channels:
         channel.close()
+    time.sleep(GRACE_SECONDS)
