@@ -55,8 +55,9 @@ std::vector<Compression::LayerPtr> Compression::layers_of(const c10d::GradBucket
 
 FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
   for (const LayerPtr& layer : layers_of(bucket)) {
-    const bool whole = layer->rule.momentum == 0 && layer->rule.weight_decay == 0;
-    TORCH_CHECK_TYPE(whole && local_clip_ == 0, "gradwire: ", layer->rule.name,
+    const Rule& rule = layer->rule;
+    const bool only_averages = rule.momentum == 0 && rule.weight_decay == 0 && local_clip_ == 0;
+    TORCH_CHECK_TYPE(only_averages, "gradwire: ", rule.name,
                      " has a gradient that residual compression cannot take, of ",
                      bucket.getBuffer().scalar_type(), " and ", bucket.getBuffer().layout(),
                      " layout: it takes dense ones of float32, float16 and bfloat16");

@@ -98,8 +98,8 @@ class Communicator:
         `name`, a list likewise, tells their random numbers apart. With `feedback`, what the codec
         held back is added in the next call for an array of the same name.
 
-        `momentum`, for gradients of momentum SGD, is what is held back gains in the meantime, as if
-        it had been sent: the optimizer must then add none. `masking` ends it where a sparse codec
+        With `momentum`, for gradients of momentum SGD, what is held back gains it as if it had been
+        sent at once: the optimizer must then add none. `masking` ends it where a sparse codec
         sent something. `reuse` finds out only every so many calls from which size on such a codec
         sends numbers.
         """

@@ -14,7 +14,7 @@ from . import settings
 from ._native import Backend, Channel
 from .numbered import Numbered
 
-GRACE_SECONDS = 0.1
+GRACE_SECONDS = 0.1  # for threads of gloo, at exit
 _channels: Numbered[distributed.ProcessGroup, Channel, bytes] = Numbered(
     Channel.save_residuals, Channel.load_residuals
 )
