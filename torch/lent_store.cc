@@ -46,4 +46,11 @@ std::string LentStore::get(const std::string& key, Deadline deadline) {
   });
 }
 
+std::int64_t LentStore::add(const std::string& key, std::int64_t amount, Deadline deadline) {
+  return in_time(key, [&] {
+    store_->setTimeout(until(deadline));
+    return store_->add(key, amount);
+  });
+}
+
 }  // namespace gradwire::pytorch

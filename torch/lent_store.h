@@ -15,6 +15,7 @@ class LentStore final : public Store {
 
   void set(const std::string& key, const std::string& value, Deadline deadline) override;
   std::string get(const std::string& key, Deadline deadline) override;
+  std::int64_t add(const std::string& key, std::int64_t amount, Deadline deadline) override;
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace gradwire {
@@ -16,10 +17,14 @@ using Deadline = Clock::time_point;
 class Store {
  public:
   virtual ~Store() = default;
-  /// Both throw `Error(timeout)` when the store does not answer in time; `get` waits until somebody
+  /// All throw `Error(timeout)` when the store does not answer in time; `get` waits until somebody
   /// has set the key.
   virtual void set(const std::string& key, const std::string& value, Deadline deadline) = 0;
   virtual std::string get(const std::string& key, Deadline deadline) = 0;
+  /// Adds to a counter, which is 0 at first, and returns the sum: atomically, also among ranks.
+  /// Keys of counters are used for nothing else. Ranks count by it how often they have met in this
+  /// store, so that what an earlier life left there misleads nobody.
+  virtual std::int64_t add(const std::string& key, std::int64_t amount, Deadline deadline) = 0;
 };
 
 }  // namespace gradwire

@@ -23,7 +23,9 @@ void leave_to_python(std::string_view) {}  // python/gradwire/torch/settings.py
 
 constexpr Variable kVariables[] = {
     {"GRADWIRE_ISA", use_isa},
+    {"GRADWIRE_CLIP", leave_to_python},
     {"GRADWIRE_CODEC", leave_to_python},
+    {"GRADWIRE_CONNECT_TIMEOUT", leave_to_python},
     {"GRADWIRE_EXACT", leave_to_python},
     {"GRADWIRE_FEEDBACK", leave_to_python},
     {"GRADWIRE_INTERFACE", leave_to_python},

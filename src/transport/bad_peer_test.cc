@@ -1,10 +1,12 @@
 // Peers that belong to the job and then misbehave.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -16,6 +18,8 @@
 #include "transport/tcp.h"
 #include "transport/tcp_connection.h"
 #include "transport/transport_test_party.h"
+
+extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace gradwire::test {
 namespace {
@@ -29,7 +33,7 @@ std::vector<FileDescriptor> join(
   std::vector<FileDescriptor> sockets;
   for (auto& line : meet({.side = {job, purpose, 1},
                     .peers = {0},
-                    .listener = -1,
+                    .listeners = {},
                     .call = call,
                     .deadline = soon(),
                     .lines = lines})) {
@@ -110,12 +114,88 @@ TEST_F(BadPeer, a_reason_with_damaged_letters_stays_readable) {
   EXPECT_EQ(inbox.failures[0].reason, "rank? 1 ? failed");
 }
 
+/// How often the transport is woken within a moment, and has something to do or not.
+int wake_ups(Transport& transport, Inbox& inbox) {
+  int count = 0;
+  const Deadline end = Clock::now() + std::chrono::milliseconds(300);
+  while (Clock::now() < end && count < 1000) {
+    if (transport.progress(inbox) || !transport.arm()) {
+      ++count;
+      continue;
+    }
+    pollfd polled{transport.event(), POLLIN, 0};
+    count += poll(&polled, 1, milliseconds_until(end)) > 0;
+  }
+  return count;
+}
+
+TEST_F(BadPeer, one_that_breaks_off_while_its_message_has_to_wait_costs_no_time) {
+  WireHeader header{WireHeader::message, 0, 7, 0};
+  header.check = static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(&header, 1))));
+  say(std::as_bytes(std::span(&header, 1)));
+  Recorder inbox;
+  int asked = 0;
+  bool wanted = false;
+  inbox.wants_filter = [&](std::uint32_t, Tag) {
+    ++asked;
+    return wanted;
+  };
+  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return asked > 0; }));
+  const std::vector<std::byte> much(64 << 20);  // more than the system takes at once
+  transport_->send(1, 1, much, 5);
+  transport_->progress(inbox);
+  ASSERT_TRUE(inbox.tickets.empty());
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  setsockopt(liar_[0].get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  liar_.clear();
+  EXPECT_LT(wake_ups(*transport_, inbox), 20);
+  EXPECT_EQ(inbox.tickets, std::vector<std::uint64_t>{5}) << "its memory is not given back";
+  transport_->send(1, 2, much, 6);
+  EXPECT_LT(wake_ups(*transport_, inbox), 20);
+  EXPECT_EQ(inbox.tickets.size(), 2u);
+  EXPECT_TRUE(inbox.failures.empty()) << "before what it sent";
+  wanted = true;
+  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return !inbox.failures.empty(); }));
+  EXPECT_EQ(inbox.arrivals.size(), 1u);
+  EXPECT_EQ(inbox.failures[0].fault, Fault::lost);
+}
+
+/// Sanitizers hold back what was freed, so that the process does not shrink: they are asked
+/// instead.
+std::size_t bytes_in_use() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr) {
+    return __sanitizer_get_current_allocated_bytes();
+  }
+  std::ifstream statm("/proc/self/statm");
+  std::size_t pages = 0;
+  statm >> pages >> pages;
+  return pages * 4096;
+}
+
+TEST_F(BadPeer, one_that_asks_a_million_times_and_never_listens_fills_no_memory) {
+  WireHeader question{WireHeader::message, 0, 0, 0};
+  question.check = static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(&question, 1))));
+  const std::vector<WireHeader> thousand(1000, question);
+  const std::size_t before = bytes_in_use();
+  Recorder inbox;
+  std::span<const std::byte> unsaid;
+  int said = 0;
+  ASSERT_TRUE(progress_until(*transport_, inbox, [&] {
+    if (unsaid.empty() && ++said <= 1000) unsaid = std::as_bytes(std::span(thousand));
+    const ssize_t n = send(liar_[1].get(), unsaid.data(), unsaid.size(), MSG_DONTWAIT);
+    if (n > 0) unsaid = unsaid.subspan(static_cast<std::size_t>(n));
+    return said > 1000;
+  }));
+  EXPECT_LT(bytes_in_use(), before + (std::size_t{16} << 20));
+}
+
 TEST(BadNeighbour, one_that_leaves_before_it_shares_memory_is_named) {
   const Job job = Job::random();
+  ShmListener listener = listen_shm();
+  const std::string name = listener.name;
   std::thread leaving([&] {
-    join(job, Purpose::shm, 1, [&](std::uint32_t rank, std::size_t) {
+    join(job, Purpose::shm, 1, [&](std::uint32_t, std::size_t) {
       FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const std::string name = "gradwire-" + job.id_text() + "-" + std::to_string(rank);
       sockaddr_un address{};
       address.sun_family = AF_UNIX;
       std::memcpy(address.sun_path + 1, name.data(), name.size());
@@ -131,8 +211,10 @@ TEST(BadNeighbour, one_that_leaves_before_it_shares_memory_is_named) {
                  .me = 0,
                  .count = 2,
                  .peers = {1},
+                 .names = {name, ""},
                  .message_bytes = kPartyMessageBytes,
-                 .deadline = soon()});
+                 .deadline = soon()},
+                std::move(listener));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::peer_failed);

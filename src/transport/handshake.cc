@@ -1,6 +1,7 @@
 #include "transport/handshake.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,8 +15,9 @@ namespace gradwire {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x31485747;  // "GWH1"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kMaxStrangers = 64;             // who have proved nothing, beside our own
+constexpr Proof kOtherKey{};                          // instead of a welcome
 constexpr auto kPatience = std::chrono::seconds(10);  // with each of them
 
 /// The proof of one side's word after all that was said before.
@@ -33,6 +35,15 @@ template <class T>
 bool send_all(int socket, const T& message) {
   return send(socket, &message, sizeof(T), MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(sizeof(T));
+}
+
+/// On a Unix socket: whether the other end is a process of this user.
+bool may_be_ours(const Side& side, int socket) {
+  if (side.purpose != Purpose::shm) return true;
+  ucred other{};
+  socklen_t length = sizeof(other);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 &&
+         other.uid == geteuid();
 }
 
 enum class Gathering { complete, more, broken };
@@ -62,7 +73,8 @@ std::optional<T> receive(int socket, Deadline deadline) {
 
 }  // namespace
 
-Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline) {
+Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline,
+                     const std::string& secret) {
   Hello hello{.magic = kMagic,
               .version = kVersion,
               .purpose = side.purpose,
@@ -70,45 +82,53 @@ Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline 
               .from = side.me,
               .to = peer};
   fill_random(hello.nonce);
-  if (!send_all(socket, hello)) return {};
+  if (!may_be_ours(side, socket) || !send_all(socket, hello)) return {};
   const auto answer = receive<Answer>(socket, std::min(deadline, Clock::now() + kPatience));
   if (!answer) return {};
-  const auto proof = [&](std::string_view word) {
-    return prove(side.job, word, hello, answer->nonce);
-  };
-  if (!equal(answer->proof, proof("answer"))) return {.other_key = true};
+  Job job = side.job;
+  if (side.purpose == Purpose::store && job.id != answer->job) {
+    job.id = answer->job;
+    job.set_key(secret);
+  }
+  const auto proof = [&](std::string_view word) { return prove(job, word, hello, answer->nonce); };
   if (!send_all(socket, proof("caller"))) return {};
-  // This is the peer. It says welcome, or hangs up: giving up before it does could leave it with a
-  // connection that we have forgotten.
+  // If this is the peer, it says welcome or hangs up: giving up before it does could leave it with
+  // a connection that we have forgotten.
   const auto welcome = receive<Proof>(socket, deadline);
-  if (!welcome || !equal(*welcome, proof("welcome"))) return {};
+  if (!welcome) return {};
+  if (!equal(*welcome, proof("welcome"))) return {.other_key = equal(*welcome, kOtherKey)};
   return {.taken = true, .key = proof("session")};
 }
 
-Reception::Reception(const Side& side, int listener, std::size_t crowd,
+Reception::Reception(const Side& side, std::vector<int> listeners, std::size_t crowd,
                      std::function<bool(std::uint32_t)> expects, Arrived arrived)
     : side_(side),
-      listener_(listener),
+      listeners_(std::move(listeners)),
       most_callers_(kMaxStrangers + crowd),
       expects_(std::move(expects)),
       arrived_(std::move(arrived)) {}
 
 void Reception::add_to(std::vector<pollfd>& polled) const {
-  polled.push_back({listener_, POLLIN, 0});
+  for (const int listener : listeners_) polled.push_back({listener, POLLIN, 0});
   for (const Caller& caller : callers_) polled.push_back({caller.socket.get(), POLLIN, 0});
 }
 
 void Reception::look(std::span<const pollfd> polled) {
   const Deadline now = Clock::now();
   for (std::size_t i = callers_.size(); i-- > 0;) {
-    const bool stays = now < callers_[i].until && (polled[i + 1].revents == 0 || hear(callers_[i]));
+    const bool spoke = polled[listeners_.size() + i].revents != 0;
+    const bool stays = now < callers_[i].until && (!spoke || hear(callers_[i]));
     if (!stays) callers_.erase(callers_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  if (polled[0].revents != 0) open();
+  for (std::size_t i = 0; i < listeners_.size(); ++i) {
+    if (polled[i].revents != 0) open(listeners_[i]);
+  }
 }
 
-void Reception::open() {
-  FileDescriptor socket(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+void Reception::open(int listener) {
+  FileDescriptor socket = FileDescriptor::not_inherited(
+      [&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+  if (socket && !may_be_ours(side_, socket.get())) return;
   // Room is made also when descriptors are out: else the listener would keep us busy.
   if (!socket || callers_.size() == most_callers_) make_room();
   if (socket) callers_.push_back({std::move(socket), Clock::now() + kPatience});
@@ -131,19 +151,21 @@ bool Reception::hear(Caller& caller) {
   }
   const Gathering result = gather(caller.socket.get(), caller.proof.bytes, caller.proof.have);
   if (result == Gathering::more) return true;
-  if (result == Gathering::broken || !welcome(caller)) ++unproved_;
+  if (result == Gathering::complete && welcome(caller)) return false;
+  if (result == Gathering::complete) send_all(caller.socket.get(), kOtherKey);
+  ++unproved_;
   return false;
 }
 
 bool Reception::answer(Caller& caller) const {
   const Hello hello = load<Hello>(caller.hello.bytes);
   const bool ours = hello.magic == kMagic && hello.version == kVersion &&
-                    hello.purpose == side_.purpose && hello.job == side_.job.id &&
+                    hello.purpose == side_.purpose &&
+                    (hello.job == side_.job.id || hello.purpose == Purpose::store) &&
                     hello.to == side_.me && expects_(hello.from);
   if (!ours) return false;
   fill_random(caller.nonce);
-  return send_all(caller.socket.get(),
-                  Answer{caller.nonce, prove(side_.job, "answer", hello, caller.nonce)});
+  return send_all(caller.socket.get(), Answer{caller.nonce, side_.job.id});
 }
 
 /// False when the caller has not proved what it said.

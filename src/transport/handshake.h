@@ -1,13 +1,15 @@
 // Both ends of a new connection prove that they know the job's key, without showing it.
 //
 //   caller   -> Hello     job, ranks, a fresh nonce
-//   answerer -> Answer    its own nonce, and a proof over both
-//   caller   -> Proof     the same, the other way round
-//   answerer -> Proof     that it takes the caller; without this word the caller calls again
+//   answerer -> Answer    its own nonce, and its job
+//   caller   -> Proof     that it knows the key
+//   answerer -> Proof     the same, and that it takes the caller; or zeros: another key
 //
 // Proofs are HMAC-SHA256 over everything said before, so nothing can be replayed: each side's nonce
-// is new. A stranger can make us keep one `Hello` per connection for a few seconds, nothing more.
-// In a crowd of strangers a peer may be turned away, too: it calls again until the deadline.
+// is new. Who answers says nothing by which a guess at the key could be tried until the caller has
+// proved itself. A stranger can make us keep one `Hello` per connection for a few seconds, nothing
+// more. In a crowd of strangers a peer may be turned away, too: it calls again until the deadline.
+// On Unix sockets (`Purpose::shm`) both ends must belong to the same user.
 #pragma once
 
 #include <poll.h>
@@ -17,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "transport/file_descriptor.h"
@@ -44,8 +47,9 @@ static_assert(sizeof(Hello) == 64);
 
 struct Answer {
   std::array<std::byte, 32> nonce{};
-  Proof proof{};
+  std::array<std::byte, 16> job{};
 };
+static_assert(sizeof(Answer) == 48);
 
 /// This end of connections to come.
 struct Side {
@@ -60,8 +64,10 @@ struct Introduced {
   Proof key{};             ///< of this connection; both ends know it and nobody else
 };
 
-/// The caller's side, on a connected socket.
-Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline);
+/// The caller's side, on a connected socket. Who calls a store learns its job from the answer, and
+/// makes the key of the `secret`.
+Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline,
+                     const std::string& secret = {});
 
 /// The answerer's side: callers who have proved nothing yet, bounded in number, bytes and time.
 class Reception {
@@ -71,7 +77,7 @@ class Reception {
 
   /// `expects`: whether a caller with this rank is awaited now. `crowd`: how many of ours may call
   /// at once.
-  Reception(const Side& side, int listener, std::size_t crowd,
+  Reception(const Side& side, std::vector<int> listeners, std::size_t crowd,
             std::function<bool(std::uint32_t rank)> expects, Arrived arrived);
 
   /// Appends what to poll; after polling, `look` takes those entries.
@@ -98,14 +104,14 @@ class Reception {
     bool said_hello() const { return hello.have == sizeof(Hello); }
   };
 
-  void open();
+  void open(int listener);
   void make_room();
   bool hear(Caller& caller);
   bool answer(Caller& caller) const;
   bool welcome(Caller& caller);
 
   Side side_;
-  int listener_;
+  std::vector<int> listeners_;
   std::size_t most_callers_;
   std::function<bool(std::uint32_t)> expects_;
   Arrived arrived_;

@@ -36,6 +36,7 @@ std::vector<Met> call_until_taken(const Meeting& meeting, std::uint32_t peer) {
     }
     other_key |= result.other_key;
     ++failures;
+    keep_waiting();
     poll(nullptr, 0, 20);
   }
   return met;
@@ -48,7 +49,7 @@ std::map<std::uint32_t, std::vector<Met>> receive_higher(const Meeting& meeting)
                [&](std::uint32_t peer) { return peer > meeting.side.me; });
   std::map<std::uint32_t, std::vector<Met>> met;
   Reception reception(
-      meeting.side, meeting.listener, missing.size(),
+      meeting.side, meeting.listeners, missing.size(),
       [&](std::uint32_t rank) { return std::count(missing.begin(), missing.end(), rank) > 0; },
       [&](std::uint32_t rank, FileDescriptor socket, const Proof& key) {
         met[rank].push_back({std::move(socket), key});
@@ -58,7 +59,7 @@ std::map<std::uint32_t, std::vector<Met>> receive_higher(const Meeting& meeting)
     if (Clock::now() >= meeting.deadline) throw late(missing, false);
     std::vector<pollfd> polled;
     reception.add_to(polled);
-    poll(polled.data(), polled.size(), std::min(milliseconds_until(meeting.deadline), 100));
+    poll(polled.data(), polled.size(), milliseconds_until(meeting.deadline));
     reception.look(polled);
   }
   return met;

@@ -14,7 +14,7 @@ namespace gradwire {
 struct Meeting {
   Side side;
   std::vector<std::uint32_t> peers;  ///< ranks to be connected with
-  int listener;                      ///< where higher ranks call
+  std::vector<int> listeners;        ///< where higher ranks call
   /// A new connection to a lower rank, or none. `failures` is how often it did not lead there.
   std::function<FileDescriptor(std::uint32_t rank, std::size_t failures)> call;
   Deadline deadline;

@@ -26,6 +26,9 @@ class Section final : public Store {
   std::string get(const std::string& key, Deadline deadline) override {
     return whole_.get(name_ + key, deadline);
   }
+  std::int64_t add(const std::string& key, std::int64_t amount, Deadline deadline) override {
+    return whole_.add(name_ + key, amount, deadline);
+  }
 
  private:
   Store& whole_;

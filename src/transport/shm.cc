@@ -25,17 +25,20 @@ namespace {
               fmt::format("shared memory cannot be used: {}: {}", what, std::strerror(errno)));
 }
 
-/// A memfd, mapped. Untouched pages cost nothing.
+/// A memfd, mapped. Untouched pages cost nothing. Children of a fork have no part of it: it ends
+/// with the ranks, and a child can tell nobody anything through it.
 class SharedMemory final : public OutboxMemory {
  public:
   SharedMemory(FileDescriptor file, std::size_t size) : file_(std::move(file)), size_(size) {
     memory_ = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
     if (memory_ == MAP_FAILED) fail("mmap");
+    madvise(memory_, size, MADV_DONTFORK);
   }
   ~SharedMemory() override { munmap(memory_, size_); }
 
   static std::shared_ptr<SharedMemory> create(std::size_t size) {
-    FileDescriptor file(memfd_create("gradwire", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    FileDescriptor file = FileDescriptor::not_inherited(
+        [] { return memfd_create("gradwire", MFD_CLOEXEC | MFD_ALLOW_SEALING); });
     if (!file) fail("memfd_create");
     if (ftruncate(file.get(), static_cast<off_t>(size)) != 0) fail("ftruncate");
     // A peer that could shrink it could kill us by SIGBUS.
@@ -67,31 +70,29 @@ class SharedMemory final : public OutboxMemory {
   std::size_t size_;
 };
 
-/// An abstract name: it has no file, and is gone with its socket.
-socklen_t address_of(const Job& job, std::uint32_t rank, sockaddr_un& address) {
-  const std::string name = fmt::format("gradwire-{}-{}", job.id_text(), rank);
-  address = {};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-}
+struct AbstractAddress {
+  sockaddr_un address{};
+  socklen_t length = 0;
 
-FileDescriptor listen_at(const Job& job, std::uint32_t rank) {
-  FileDescriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_un address;
-  const socklen_t length = address_of(job, rank, address);
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) fail("bind");
-  if (listen(listener.get(), kBacklog) != 0) fail("listen");
-  return listener;
-}
+  /// False when the name is too long, as no listener's is.
+  bool set(const std::string& name) {
+    if (name.size() + 1 > sizeof(address.sun_path)) return false;
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, name.size());
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    return true;
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
 
-FileDescriptor call(const Job& job, std::uint32_t rank) {
+FileDescriptor call(const std::string& name) {
   // Where a crowd waits to be let in, a blocking call would wait with it, beyond all deadlines.
-  FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address;
-  const socklen_t length = address_of(job, rank, address);
-  if (connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return {};
-  return caller;
+  FileDescriptor caller = FileDescriptor::not_inherited(
+      [] { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  AbstractAddress there;
+  const bool connected =
+      caller && there.set(name) && connect(caller.get(), there.get(), there.length) == 0;
+  return connected ? std::move(caller) : FileDescriptor();
 }
 
 constexpr std::size_t kHandedOver = 2;  // memory and event
@@ -126,7 +127,7 @@ struct Received {
 Received take_over(int socket, std::uint32_t peer, Deadline deadline) {
   while (Clock::now() < deadline) {
     pollfd polled{socket, POLLIN, 0};
-    if (poll(&polled, 1, 100) <= 0) continue;
+    if (poll(&polled, 1, milliseconds_until(deadline)) <= 0) continue;
     int files[kHandedOver] = {-1, -1};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(files))];
     char byte;
@@ -140,7 +141,7 @@ Received take_over(int socket, std::uint32_t peer, Deadline deadline) {
     const cmsghdr* header = CMSG_FIRSTHDR(&message);
     if (header == nullptr || header->cmsg_len != CMSG_LEN(sizeof(files))) throw ended(peer);
     std::memcpy(files, CMSG_DATA(header), sizeof(files));
-    return {FileDescriptor(files[0]), FileDescriptor(files[1])};
+    return {FileDescriptor::not_inherited([&] { return files[0]; }), FileDescriptor(files[1])};
   }
   throw Error(
       ErrorCode::timeout,
@@ -163,18 +164,31 @@ std::string shm_neighbourhood() {
                      geteuid());
 }
 
-std::unique_ptr<Transport> connect_shm(const ShmOptions& options) {
+ShmListener listen_shm() {
+  ShmListener listener{
+      FileDescriptor::not_inherited([] { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }),
+      fmt::format("gradwire-{}", random_name())};
+  if (!listener.socket) fail("socket");
+  AbstractAddress here;
+  here.set(listener.name);
+  if (bind(listener.socket.get(), here.get(), here.length) != 0) fail("bind");
+  if (listen(listener.socket.get(), kBacklog) != 0) fail("listen");
+  return listener;
+}
+
+std::unique_ptr<Transport> connect_shm(const ShmOptions& options, ShmListener listener) {
   const std::size_t size = Outbox::size(options.count, options.message_bytes);
   const auto own = SharedMemory::create(size);
   Outbox(own->bytes(), options.count).create();
   auto wake = std::make_shared<FileDescriptor>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  const FileDescriptor listener = listen_at(options.job, options.me);
-  const auto call_rank = [&](std::uint32_t rank, std::size_t) { return call(options.job, rank); };
+  if (!*wake) fail("eventfd");
+  const auto call_rank = [&](std::uint32_t rank, std::size_t) { return call(options.names[rank]); };
   std::vector<Met> met = std::move(meet({.side = {options.job, Purpose::shm, options.me},
                                          .peers = options.peers,
-                                         .listener = listener.get(),
+                                         .listeners = {listener.socket.get()},
                                          .call = call_rank,
                                          .deadline = options.deadline})[0]);
+  listener = {};  // nobody is waited for any more
   for (std::size_t i = 0; i < met.size(); ++i) {
     hand_over(met[i].socket.get(), options.peers[i], own->file(), wake->get());
   }

@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <future>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "gradwire/error.h"
@@ -78,6 +82,28 @@ TEST_P(StoreTest, a_key_that_never_comes_is_a_timeout) {
   }
 }
 
+TEST_P(StoreTest, counters_count_what_all_ranks_add) {
+  const auto zero = open_store(text_, 0, in(5000));
+  EXPECT_EQ(zero->add("n", 5, in(5000)), 5);
+  EXPECT_EQ(zero->add("n", -7, in(5000)), -2);
+  EXPECT_EQ(zero->add("n", 2, in(5000)), 0);
+  constexpr std::uint32_t kRanks = 4;
+  constexpr int kTimes = 50;
+  std::vector<std::vector<std::int64_t>> sums(kRanks + 1);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 1; rank <= kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto store = open_store(text_, rank, in(5000));
+      for (int i = 0; i < kTimes; ++i) sums[rank].push_back(store->add("n", 1, in(20'000)));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::set<std::int64_t> all;
+  for (const auto& each : sums) all.insert(each.begin(), each.end());
+  EXPECT_EQ(all.size(), kRanks * kTimes) << "two ranks got the same sum";
+  EXPECT_EQ(*all.rbegin(), kRanks * kTimes);
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, StoreTest,
                          testing::Values(Case{"file",
                                               [] {
@@ -88,6 +114,68 @@ INSTANTIATE_TEST_SUITE_P(Every, StoreTest,
                                          Case{"tcp",
                                               [] { return "tcp:localhost:" + free_port(); }}),
                          [](const auto& each) { return each.param.name; });
+
+/// A new directory that ends with the test.
+class FileStoreTest : public testing::Test {
+ protected:
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static unsigned mode_of(const std::string& path) {
+    struct stat status {};
+    EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+    return status.st_mode & 0777;
+  }
+  std::string refusal(const std::string& path, const std::string& secret = {}) {
+    try {
+      open_store("file:" + path, 0, in(5000), secret);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      return error.what();
+    }
+    return {};
+  }
+
+  std::string made() {
+    std::string path = fs::temp_directory_path() / "gradwire-XXXXXX";
+    return mkdtemp(path.data());
+  }
+  std::string folder_ = made();
+};
+
+TEST_F(FileStoreTest, is_for_this_user_alone) {
+  for (const std::string& path : {folder_ + "/a/b", folder_ + "/c/"}) {
+    const auto store = open_store("file:" + path, 0, in(5000));
+    store->set("job", "key", in(5000));
+    store->add("count", 1, in(5000));
+    EXPECT_EQ(mode_of(path), 0700u) << path;
+    for (const auto& file : fs::directory_iterator(path)) {
+      EXPECT_EQ(mode_of(file.path()), 0600u) << file.path();
+    }
+  }
+}
+
+TEST_F(FileStoreTest, a_directory_that_others_can_write_to_is_refused_unless_nothing_is_secret) {
+  fs::permissions(folder_, fs::perms::all);
+  EXPECT_NE(refusal(folder_).find("can be written by other users"), std::string::npos);
+  EXPECT_NE(refusal(folder_).find("give all ranks a secret"), std::string::npos);
+  EXPECT_EQ(refusal(folder_, "secret"), "");
+}
+
+TEST_F(FileStoreTest, a_directory_of_another_user_is_refused_unless_nothing_is_secret) {
+  ASSERT_EQ(geteuid(), 0u) << "run the tests as root";
+  ASSERT_EQ(chown(folder_.c_str(), 65534, 65534), 0);
+  EXPECT_NE(refusal(folder_).find("belongs to another user"), std::string::npos);
+  EXPECT_EQ(refusal(folder_, "secret"), "");
+}
+
+TEST_F(FileStoreTest, follows_no_links) {
+  const auto store = open_store("file:" + folder_, 0, in(5000));
+  fs::create_symlink("/etc/passwd", folder_ + "/job");
+  EXPECT_THROW(store->get("job", in(50)), Error);
+  store->set("job", "key", in(5000));
+  EXPECT_EQ(store->get("job", in(50)), "key");
+  EXPECT_FALSE(fs::is_symlink(folder_ + "/job"));
+}
 
 TEST(TcpStore, nobody_serves_is_a_timeout_that_names_the_store) {
   const std::string text = "tcp:localhost:" + free_port();
@@ -158,7 +246,7 @@ TEST(TcpStore, a_host_that_takes_calls_and_says_nothing_is_a_timeout) {
 class Relay {
  public:
   explicit Relay(std::string port) : port_(std::move(port)) {}
-  std::string store() const { return "tcp:localhost:" + std::to_string(here_); }
+  std::string store() const { return "tcp:127.0.0.1:" + std::to_string(here_); }
   void freeze() {
     thread_.request_stop();
     thread_.join();
@@ -171,7 +259,7 @@ class Relay {
   }
 
   void run(const std::stop_token& stop) {
-    ends_[0] = FileDescriptor(accept(listener_.socket.get(), nullptr, nullptr));
+    ends_[0] = FileDescriptor(accept(listener_.sockets[0].get(), nullptr, nullptr));
     ends_[1] = connect_tcp_host("localhost", port_, in(5000));
     while (!stop.stop_requested()) {
       pollfd polled[2] = {{ends_[0].get(), POLLIN, 0}, {ends_[1].get(), POLLIN, 0}};
@@ -185,7 +273,7 @@ class Relay {
   }
 
   std::string port_;
-  TcpListener listener_ = listen_tcp("lo", 0);
+  TcpListener listener_ = listen_tcp("127.0.0.1", 0);
   std::uint16_t here_ = port_of(listener_);
   FileDescriptor ends_[2];
   std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
@@ -286,6 +374,32 @@ TEST(TcpStore, another_secret_is_an_error_at_once_and_rank_0_hears_of_it) {
     EXPECT_NE(std::string(error.what()).find("2 callers did not prove"), std::string::npos)
         << error.what();
   }
+}
+
+TEST(TcpStore, a_rank_that_comes_again_waits_for_the_next_store) {
+  const std::string store = "tcp:127.0.0.1:" + free_port();
+  auto zero = open_store(store, 0, in(5000));
+  EXPECT_EQ(open_store(store, 1, in(5000))->add("lives", 1, in(5000)), 1);
+  std::thread next([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    zero.reset();
+    zero = open_store(store, 0, in(5000));
+  });
+  EXPECT_EQ(open_store(store, 1, in(5000))->add("lives", 1, in(5000)), 1);
+  next.join();
+}
+
+TEST(TcpStore, waits_for_those_who_still_read_and_not_for_ever) {
+  const std::string store = "tcp:127.0.0.1:" + free_port();
+  auto zero = open_store(store, 0, in(10'000));
+  zero->set("a", "1", in(5000));
+  const auto one = open_store(store, 1, in(5000));
+  const Deadline start = Clock::now();
+  auto leaving = std::async(std::launch::async, [&] { zero.reset(); });
+  EXPECT_EQ(one->get("a", in(5000)), "1");
+  leaving.get();
+  EXPECT_GT(Clock::now() - start, std::chrono::milliseconds(1500));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(4));
 }
 
 TEST(TcpStore, holds_so_much_and_no_more) {

@@ -1,14 +1,19 @@
 // Strangers at the door while ranks connect: the job goes on, and its messages are right.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <cstring>
+#include <ctime>
 #include <future>
 #include <thread>
 
 #include "base/bytes.h"
+#include "gradwire/error.h"
 #include "transport/shm.h"
 #include "transport/tcp.h"
 #include "transport/transport_test_party.h"
@@ -83,18 +88,26 @@ class BesiegedTcp final : public Besieged {
 
 class BesiegedShm final : public Besieged {
  public:
+  BesiegedShm() {
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+      listeners_.push_back(listen_shm());
+      names_.push_back(listeners_.back().name);
+    }
+  }
   Purpose purpose() const override { return Purpose::shm; }
   std::unique_ptr<Transport> connect(std::uint32_t me) override {
     return connect_shm({.job = job_,
                         .me = me,
                         .count = kRanks,
                         .peers = peers_of(me, kRanks),
+                        .names = names_,
                         .message_bytes = kPartyMessageBytes,
-                        .deadline = in_seconds(20)});
+                        .deadline = in_seconds(20)},
+                       std::move(listeners_[me]));
   }
   FileDescriptor try_knock() const override {
     FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
-    const std::string name = fmt::format("gradwire-{}-0", job_.id_text());  // as `ss -xl` shows it
+    const std::string& name = names_[0];  // as `ss -xl` shows it
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     name.copy(address.sun_path + 1, name.size());
@@ -103,6 +116,10 @@ class BesiegedShm final : public Besieged {
         ::connect(caller.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0;
     return connected ? std::move(caller) : FileDescriptor();
   }
+
+ private:
+  std::vector<ShmListener> listeners_;
+  std::vector<std::string> names_;
 };
 
 /// Every rank sends to every other; all of it arrives as it was.
@@ -289,6 +306,84 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& each) { return each.param.name; });
 
 // ---------------------------------------------------------------------------------------------
+// Guesses at the key
+
+/// Whether a guess at the key can be tried on what was said: whether the right one fits anything.
+bool can_be_tried(const Side& side, const Hello& hello, const std::vector<std::byte>& said) {
+  if (said.size() < 32) return false;
+  for (const std::string word : {"answer", "caller", "welcome", "session"}) {
+    std::byte before[16 + sizeof(Hello) + 32] = {};
+    std::memcpy(before, word.data(), word.size());
+    std::memcpy(before + 16, &hello, sizeof(hello));
+    std::memcpy(before + 16 + sizeof(hello), said.data(), 32);
+    const Proof proof = prove(side.job.key, before);
+    if (std::search(said.begin(), said.end(), proof.begin(), proof.end()) != said.end())
+      return true;
+  }
+  return false;
+}
+
+TEST_P(Strangers, one_who_proves_nothing_hears_nothing_to_try_guesses_on) {
+  expect_job_survives([](const Besieged& job) {
+    const Hello hello = hello_of(job.side(kLate));
+    const FileDescriptor stranger = job.knock();
+    send(stranger.get(), &hello, sizeof(hello), MSG_NOSIGNAL);
+    std::vector<std::byte> said;
+    pollfd polled{stranger.get(), POLLIN, 0};
+    while (poll(&polled, 1, said.empty() ? 5000 : 200) > 0) {
+      std::byte bytes[256];
+      const ssize_t n = recv(stranger.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+      if (n <= 0) break;
+      said.insert(said.end(), bytes, bytes + n);
+    }
+    EXPECT_FALSE(said.empty());
+    EXPECT_FALSE(can_be_tried(job.side(0), hello, said));
+    return Crowd();
+  });
+}
+
+TEST(Job, a_guess_at_the_secret_costs_time) {
+  const auto cpu_seconds = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  };
+  Job job = Job::random();
+  const double start = cpu_seconds();
+  job.set_key("a guess");
+  EXPECT_GT(cpu_seconds() - start, 0.01);
+}
+
+TEST(Job, keys_differ_by_secret_and_by_job) {
+  Job one = Job::random();
+  Job other = Job::random();
+  one.set_key("tea");
+  other.set_key("tea");
+  EXPECT_NE(one.key, other.key);
+  Job same = one;
+  same.set_key("tea");
+  EXPECT_EQ(one.key, same.key);
+  same.set_key("coffee");
+  EXPECT_NE(one.key, same.key);
+}
+
+TEST(Job, without_hmac_there_is_no_proof) {
+  ASSERT_EQ(EVP_set_default_properties(nullptr, "provider=none"), 1);  // as strict hosts set it
+  const auto unavailable = [](const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      return error.code() == ErrorCode::unavailable;
+    }
+    return false;
+  };
+  Job job;
+  EXPECT_TRUE(unavailable([&] { prove(job.key, job.id); }));
+  EXPECT_TRUE(unavailable([&] { job.set_key("secret"); }));
+  ASSERT_EQ(EVP_set_default_properties(nullptr, ""), 1);
+}
+
+// ---------------------------------------------------------------------------------------------
 // Replay
 
 constexpr std::size_t kCallerBytes = sizeof(Hello) + sizeof(Proof);
@@ -299,7 +394,9 @@ constexpr std::size_t kAnswererBytes = sizeof(Answer) + sizeof(Proof);
 class Wiretap {
  public:
   explicit Wiretap(std::string target)
-      : listener_(listen_tcp("lo", 0)), target_(std::move(target)), thread_([this] { run(); }) {}
+      : listener_(listen_tcp("127.0.0.1", 0)),
+        target_(std::move(target)),
+        thread_([this] { run(); }) {}
 
   const std::vector<std::string>& addresses() const { return listener_.addresses; }
   /// What caller and answerer said, once the first connection has ended.
@@ -317,7 +414,7 @@ class Wiretap {
   void run() {
     std::vector<Wire> wires;
     while (true) {
-      std::vector<pollfd> polled{{listener_.socket.get(), POLLIN, 0}};
+      std::vector<pollfd> polled{{listener_.sockets[0].get(), POLLIN, 0}};
       for (const Wire& wire : wires) {
         for (const std::size_t side : {0u, 1u}) polled.push_back({wire.end(side), POLLIN, 0});
       }
@@ -328,7 +425,7 @@ class Wiretap {
         if (!pass_on(wires[wire], (i - 1) % 2, wire == 0)) return;
       }
       if (polled[0].revents != 0) {
-        wires.push_back({FileDescriptor(accept(listener_.socket.get(), nullptr, nullptr)),
+        wires.push_back({FileDescriptor(accept(listener_.sockets[0].get(), nullptr, nullptr)),
                          connect_tcp_address(target_, in_seconds(20))});
       }
     }
@@ -405,8 +502,12 @@ TEST_P(Replay, a_recorded_caller_is_not_taken) {
               static_cast<ssize_t>(sizeof(answer)));
     send(replayer.get(), said[0].data() + sizeof(Hello), said[0].size() - sizeof(Hello),
          MSG_NOSIGNAL);
-    char welcome;
-    EXPECT_LE(recv(replayer.get(), &welcome, 1, 0), 0);
+    Proof refusal;
+    ASSERT_EQ(recv(replayer.get(), &refusal, sizeof(refusal), MSG_WAITALL),
+              static_cast<ssize_t>(sizeof(refusal)));
+    EXPECT_EQ(refusal, Proof{});
+    char more;
+    EXPECT_LE(recv(replayer.get(), &more, 1, 0), 0);
   }
   auto one = connect(1, {}, addresses);
   expect_ping(*zero.get(), *one.get());
@@ -416,20 +517,23 @@ TEST_P(Replay, a_recorded_answerer_is_not_believed) {
   const auto said = record();
   ASSERT_GE(said[1].size(), kAnswererBytes);
   TcpListener listener = listen_tcp("lo", 0);
-  const TcpListener impostor = listen_tcp("lo", 0);
+  const TcpListener impostor = listen_tcp("127.0.0.1", 0);
   std::vector<std::string> addresses = impostor.addresses;
   addresses.insert(addresses.end(), listener.addresses.begin(), listener.addresses.end());
   auto one = connect(1, {}, addresses);
   {
-    const FileDescriptor caller(accept(impostor.socket.get(), nullptr, nullptr));
+    const FileDescriptor caller(accept(impostor.sockets[0].get(), nullptr, nullptr));
     Hello hello;
     ASSERT_EQ(recv(caller.get(), &hello, sizeof(hello), MSG_WAITALL),
               static_cast<ssize_t>(sizeof(hello)));
     send(caller.get(), said[1].data(), said[1].size(), MSG_NOSIGNAL);
-    char proof;
-    EXPECT_LE(recv(caller.get(), &proof, 1, 0), 0);
+    Proof proof;
+    ASSERT_EQ(recv(caller.get(), &proof, sizeof(proof), MSG_WAITALL),
+              static_cast<ssize_t>(sizeof(proof)));
+    char more;
+    EXPECT_LE(recv(caller.get(), &more, 1, 0), 0);
   }
-  shutdown(impostor.socket.get(), SHUT_RDWR);
+  shutdown(impostor.sockets[0].get(), SHUT_RDWR);
   auto zero = connect(0, std::move(listener), {});
   expect_ping(*zero.get(), *one.get());
 }

@@ -1,31 +1,16 @@
 #include "transport/tcp.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
-#include "gradwire/error.h"
 #include "transport/meeting.h"
 #include "transport/rank_or_none.h"
 #include "transport/tcp_connection.h"
 
 namespace gradwire {
 namespace {
-
-constexpr auto kPatience = std::chrono::seconds(2);  // for an address that does not answer
 
 using Streams = std::vector<std::unique_ptr<Stream>>;
 
@@ -99,6 +84,7 @@ class TcpTransport final : public Transport {
   // Tags on connections for talk: a question, or an answer with whom the rank waits for.
   static constexpr Tag kQuestion = 0;
   static constexpr Tag kFirstAnswer = 1;
+  static constexpr std::size_t kMostUnsaid = 64;  // a peer asks once, and waits
 
   /// What peers say on connections for talk, to be heard by an inbox, if there is one.
   class Talk final : public Inbox {
@@ -138,7 +124,9 @@ class TcpTransport final : public Transport {
   void say(std::uint32_t peer, Tag word) noexcept {
     eager_ = true;
     const auto& connection = connections_[talk_with(peer)];
-    if (connection) connection->enqueue(WireHeader::message, word, {}, 0);
+    // One that asks and never listens must not fill our memory.
+    if (!connection || connection->queued() == kMostUnsaid) return;
+    connection->enqueue(WireHeader::message, word, {}, 0);
   }
 
   /// What needs no event: queued messages, connections whose next message may be wanted by now.
@@ -194,114 +182,7 @@ class TcpTransport final : public Transport {
   bool aborted_ = false;
 };
 
-// ---------------------------------------------------------------------------------------------
-// Addresses
-
-std::string text_of(const sockaddr* address, std::uint16_t port) {
-  const socklen_t length =
-      address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  char host[NI_MAXHOST];
-  if (getnameinfo(address, length, host, sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0) return {};
-  return fmt::format("{} {}", host, port);
-}
-
-struct Interfaces {
-  ifaddrs* first = nullptr;
-  Interfaces() { getifaddrs(&first); }
-  ~Interfaces() { freeifaddrs(first); }
-  Interfaces(const Interfaces&) = delete;
-  Interfaces& operator=(const Interfaces&) = delete;
-};
-
-/// Addresses that other hosts may reach; of one interface when its name or address is given.
-std::vector<std::string> own_addresses(const std::string& interface, std::uint16_t port) {
-  std::vector<std::string> found;
-  std::vector<std::string> names;
-  const Interfaces interfaces;
-  for (const ifaddrs* entry = interfaces.first; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    const std::string address = text_of(entry->ifa_addr, port);
-    names.push_back(fmt::format("{} ({})", entry->ifa_name, address.substr(0, address.find(' '))));
-    const bool named =
-        interface == entry->ifa_name || address == fmt::format("{} {}", interface, port);
-    const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
-    if (interface.empty() ? !loopback : named) found.push_back(address);
-  }
-  if (interface.empty()) {  // last: ranks of the same host may have nothing else
-    found.push_back(fmt::format("127.0.0.1 {}", port));
-  } else if (found.empty()) {
-    throw Error(ErrorCode::unavailable,
-                fmt::format("there is no network interface '{}'; there are: {}", interface,
-                            fmt::join(names, ", ")));
-  }
-  return found;
-}
-
-/// A connection, or none.
-FileDescriptor connect_to(const addrinfo& address, Deadline deadline) {
-  FileDescriptor caller(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int result = connect(caller.get(), address.ai_addr, address.ai_addrlen);
-  if (result != 0 && errno != EINPROGRESS) return {};
-  pollfd polled{caller.get(), POLLOUT, 0};
-  int error = 0;
-  socklen_t length = sizeof(error);
-  if (poll(&polled, 1, milliseconds_until(deadline)) <= 0 ||
-      getsockopt(caller.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
-    return {};
-  }
-  fcntl(caller.get(), F_SETFL, fcntl(caller.get(), F_GETFL) & ~O_NONBLOCK);
-  return caller;
-}
-
-FileDescriptor connect_resolved(const std::string& host, const std::string& port, int flags,
-                                Deadline deadline) {
-  addrinfo hints{};
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* resolved = nullptr;
-  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &resolved) != 0) return {};
-  FileDescriptor connected;
-  for (const addrinfo* each = resolved; each != nullptr && !connected; each = each->ai_next) {
-    connected = connect_to(*each, std::min(deadline, Clock::now() + kPatience));
-  }
-  freeaddrinfo(resolved);
-  return connected;
-}
-
 }  // namespace
-
-FileDescriptor connect_tcp_address(const std::string& address, Deadline deadline) {
-  const std::size_t space = address.find(' ');
-  if (space == std::string::npos) return {};
-  return connect_resolved(address.substr(0, space), address.substr(space + 1), AI_NUMERICHOST,
-                          deadline);
-}
-
-FileDescriptor connect_tcp_host(const std::string& host, const std::string& port,
-                                Deadline deadline) {
-  return connect_resolved(host, port, 0, deadline);
-}
-
-TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
-  FileDescriptor listener(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int no = 0;
-  const int yes = 1;
-  setsockopt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-  setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_port = htons(port);
-  socklen_t length = sizeof(address);
-  if (bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listener.get(), kBacklog) != 0 ||
-      getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw Error(ErrorCode::unavailable,
-                fmt::format("cannot listen on TCP port {}: {}", port, std::strerror(errno)));
-  }
-  return {std::move(listener), own_addresses(interface, ntohs(address.sin6_port))};
-}
 
 std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener listener) {
   const auto call = [&](std::uint32_t rank, std::size_t failures) {
@@ -315,7 +196,7 @@ std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener li
   };
   auto lines = meet({.side = {options.job, Purpose::tcp, options.me},
                      .peers = options.peers,
-                     .listener = listener.socket.get(),
+                     .listeners = listener.descriptors(),
                      .call = call,
                      .deadline = options.deadline,
                      .lines = 2});

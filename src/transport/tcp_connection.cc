@@ -51,7 +51,10 @@ bool TcpConnection::write(Inbox& inbox) noexcept {
       const bool more = in_header && !out.bytes.empty();
       const std::ptrdiff_t n = stream_->write(rest, more);
       if (n == Stream::kWouldBlock) break;
-      if (n == Stream::kClosed) return did;  // reading says why: it may have sent its reason
+      if (n == Stream::kClosed) {  // reading says why: it may have sent its reason
+        drop_outgoing(inbox);
+        return true;
+      }
       out.done += static_cast<std::size_t>(n);
       did = true;
     }

@@ -38,7 +38,8 @@ class TcpConnection {
   void drop_outgoing(Inbox& inbox) noexcept;
 
   int descriptor() const noexcept { return stream_->descriptor(); }
-  bool wants_to_write() const noexcept { return !outgoing_.empty(); }
+  bool wants_to_write() const noexcept { return queued() > 0; }
+  std::size_t queued() const noexcept { return outgoing_.size(); }
   bool paused() const noexcept { return paused_; }
   bool has_buffered() const noexcept { return stream_->has_buffered(); }
   const Failure* failure() const noexcept { return failed_ ? &failure_ : nullptr; }

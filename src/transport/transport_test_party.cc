@@ -39,13 +39,21 @@ Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
 
 Transports make_shm(std::uint32_t ranks) {
   const Job job = Job::random();
+  std::vector<ShmListener> listeners;
+  std::vector<std::string> names;
+  for (std::uint32_t me = 0; me < ranks; ++me) {
+    listeners.push_back(listen_shm());
+    names.push_back(listeners.back().name);
+  }
   return connect_all(ranks, [&](std::uint32_t me) {
     return connect_shm({.job = job,
                         .me = me,
                         .count = ranks,
                         .peers = all_but(me, ranks),
+                        .names = names,
                         .message_bytes = kPartyMessageBytes,
-                        .deadline = soon()});
+                        .deadline = soon()},
+                       std::move(listeners[me]));
   });
 }
 
