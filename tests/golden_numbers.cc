@@ -142,7 +142,10 @@ Bytes special_halves() {
 
 GoldenSegment segment(const std::string& spec, const Floats& x, Dtype dtype,
                       std::uint64_t first_element) {
-  return {spec, dtype, narrowed(x, dtype), {.random = kKey, .first_element = first_element}};
+  return {spec,
+          dtype,
+          narrowed(x, dtype),
+          {.random = kKey, .first_element = first_element, .turn = kKey.step}};
 }
 
 }  // namespace gradwire::golden

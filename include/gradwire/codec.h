@@ -70,6 +70,9 @@ struct EncodeOptions {
   std::uint64_t first_element = 0;
   /// What `fit` noted of the whole tensor, whose numbers have not changed since; or nothing.
   std::span<const double> notes{};
+  /// How often this tensor was encoded before. A codec that sends one side of the numbers at a time
+  /// (`topk:values=mean`) sends the positive ones in even turns and the negative ones in odd turns.
+  std::uint64_t turn = 0;
 };
 
 /// Slices of a tensor start at multiples of this many elements.

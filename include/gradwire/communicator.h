@@ -16,6 +16,11 @@
 // Failure: every operation ends within its timeout. A rank that died, left, stopped or sent garbage
 // is named in the error on every other rank. After an error the communicator takes only
 // destruction; a new one may be made in the same process.
+//
+// Forks: a communicator and its works belong to the process that made them. In a child of it they
+// can be dropped, which nobody notices; calls throw `Error(invalid_argument)`. The child closes the
+// connections that it inherited, so the others see the end of a rank whose child lives on. It may
+// make communicators of its own.
 #pragma once
 
 #include <chrono>
@@ -23,6 +28,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,12 +40,15 @@
 
 namespace gradwire {
 
+/// Longer timeouts count as this one: a deadline must not overflow the clock.
+inline constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
+
 struct ConnectOptions {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
-  /// Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all) or
-  /// "tcp:HOST:PORT" (rank 0 listens there). "mpi" for jobs of mpirun or srun (docs/mpi.md): rank
-  /// and size are then MPI's; leave them as they are.
+  /// Where ranks find one another: "file:DIRECTORY" (seen by all, and of this user unless there is
+  /// a secret), "tcp:HOST:PORT" (rank 0 listens there, and nowhere else) or, in jobs of mpirun or
+  /// srun, "mpi" (docs/mpi.md): rank and size are then MPI's; leave them as they are.
   std::string store{};
   /// A text that the ranks of a job know and nobody else. Without it the job's key is in the store,
   /// and whoever can read that can join.
@@ -57,11 +66,13 @@ struct ConnectOptions {
   std::string transport = "auto";
   /// "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce.
   std::string algorithm = "auto";
-  /// Network interface for tcp, by name or address; empty: all that are up.
+  /// Network interface that tcp listens on, by name or address; empty: all that are up.
   std::string interface {};
   std::uint16_t port = 0;  ///< to listen on for tcp; 0: any free one
-  /// For connecting, and for each operation unless it says otherwise.
+  /// For each operation unless it says otherwise. More than 0; more than `kMaxTimeout` is that.
   std::chrono::milliseconds timeout{60'000};
+  /// For connecting, likewise. 0 (default): `timeout`.
+  std::chrono::milliseconds connect_timeout{0};
   /// Pieces of a tensor that are under way at once.
   std::uint32_t lanes = 8;
   /// That encode and decode; 0: chosen by the cores of this host. One: the communicator's own,
@@ -69,15 +80,22 @@ struct ConnectOptions {
   std::uint32_t threads = 0;
   /// Numbers per piece; 0: chosen by transport and ranks.
   std::size_t piece_elements = 0;
+  /// Called while `connect` waits for others, on its thread and several times per second. What it
+  /// throws ends the connecting: a program that answers Ctrl-C looks for it here.
+  std::function<void()> while_waiting{};
 };
 
 /// One tensor of an operation.
 struct Tensor {
-  std::string name{};  ///< tells random streams and residuals apart; the same on all ranks
+  /// Tells random streams, turns and residuals apart; the same on all ranks. Without names it is
+  /// the place in the call that tells them apart.
+  std::string name{};
   TensorView view{};
   Codec codec = Codec::parse("none");
   /// Keeps what the codec held back and adds it in the next operation on the tensor of this name:
-  /// error feedback, for biased codecs. For all_reduce.
+  /// error feedback, for biased codecs. For all_reduce. What rounding to f16 or bf16 takes of the
+  /// results is kept, too. Numbers that are not all finite are sent as they are, and leave what is
+  /// kept on this rank as it was.
   bool feedback = false;
   /// With feedback, of momentum SGD: what is held back gains momentum as if it had been sent, so
   /// that the optimizer must not add any: momentum correction.
@@ -93,9 +111,11 @@ struct Tensor {
 
 struct OperationOptions {
   std::uint64_t seed = 0;  ///< of stochastic rounding
-  std::uint64_t step = 0;
+  /// Another step draws other random numbers. None (default): the communicator counts its
+  /// operations, so that those that repeat draw new ones. The count is saved with the residuals.
+  std::optional<std::uint64_t> step{};
   std::string algorithm{};               ///< instead of the communicator's
-  std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
+  std::chrono::milliseconds timeout{0};  ///< 0: the communicator's. At most `kMaxTimeout`.
   /// Divides sums by the number of ranks. For all_reduce and reduce_scatter.
   bool average = false;
   /// Finds out what codecs lose of this rank's numbers, for `TensorStatistics`. Costs a decoding.
@@ -133,6 +153,8 @@ class Work {
   explicit Work(std::shared_ptr<engine::WorkState> state) : state_(std::move(state)) {}
   /// Returns when the operation is done; throws its `Error`.
   void wait();
+  /// The same for some time: false when it is not done by then.
+  bool wait_for(std::chrono::milliseconds timeout);
   bool done() const noexcept;
   /// Calls `callback` once, with null or what went wrong: on the communicator's thread when the
   /// operation ends, or right here when it has ended. It must not throw and should be short, as
@@ -152,17 +174,21 @@ class Communicator {
   /// The ranks find one another through `store` instead of `options.store`. It is used during the
   /// call only, and must not hold keys of another communicator.
   static std::unique_ptr<Communicator> connect(const ConnectOptions& options, Store& store);
-  /// All ranks as threads of this process, for tests and simulations. `options.rank`, `size`,
-  /// `store` and `transport` are ignored.
+  /// All ranks as threads of this process, for tests and simulations. They stand as on hosts of
+  /// `per_host` ranks each, or with 0 on a single one. `options.rank`, `size`, `store` and
+  /// `transport` are ignored. Throws `Error(invalid_argument)` when `per_host` does not divide
+  /// `size`.
   static std::vector<std::unique_ptr<Communicator>> in_process(std::uint32_t size,
-                                                               const ConnectOptions& options = {});
+                                                               const ConnectOptions& options = {},
+                                                               std::uint32_t per_host = 0);
   /// Operations that are not done fail.
   virtual ~Communicator() = default;
 
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
 
-  /// The sum of every tensor over all ranks, in place. Several tensors travel in one message.
+  /// The sum of every tensor over all ranks, in place. Several tensors travel in one message; they
+  /// must not overlap.
   virtual Work all_reduce(std::span<const Tensor> tensors,
                           const OperationOptions& options = {}) = 0;
 
@@ -182,8 +208,10 @@ class Communicator {
   /// Done when every rank has called it.
   virtual Work barrier(const OperationOptions& options = {}) = 0;
 
-  /// What feedback keeps on this rank, for a checkpoint, and back. Not while operations are under
-  /// way. `load_residuals` throws `Error(bad_frame)` for other bytes and then changes nothing.
+  /// What feedback keeps on this rank, and how many operations there were, for a checkpoint, and
+  /// back. Both throw `Error(invalid_argument)` while an operation with feedback is under way: wait
+  /// for it first. `load_residuals` throws `Error(bad_frame)` for other bytes and then changes
+  /// nothing.
   virtual std::vector<std::byte> save_residuals() const = 0;
   virtual void load_residuals(std::span<const std::byte> bytes) = 0;
 };

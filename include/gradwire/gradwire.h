@@ -208,7 +208,7 @@ GRADWIRE_API size_t gradwire_codec_max_frame_bytes(const gradwire_codec* codec, 
 // Different keys give independent random numbers, so pass each step's and each rank's own.
 typedef struct gradwire_random_key {
   uint64_t seed;    // the job's
-  uint64_t step;    // of training
+  uint64_t step;    // of training; a codec that sends one side at a time takes turns by it
   uint64_t tensor;  // which tensor, such as its index or a hash of its name
   uint64_t rank;    // whose gradient
 } gradwire_random_key;
@@ -307,6 +307,9 @@ GRADWIRE_API int gradwire_frame_inspect(const void* frame, size_t bytes,
 // Every operation ends within its timeout. A rank that died, left, stopped or sent garbage is named
 // on every other rank. After that the communicator takes only destruction, every operation on it
 // fails alike, and a new one may be made in the same process.
+//
+// In a child of a fork it can be destroyed, which nobody notices; operations fail there with
+// INVALID_SETTING.
 
 // How to connect. `struct_bytes`, `rank` and `size` are always set, and `store` unless `size` is 1;
 // a field that is zero or null takes the default in brackets, so begin with `= {.struct_bytes =
@@ -316,7 +319,7 @@ typedef struct gradwire_connect_options {
   size_t struct_bytes;  // sizeof(gradwire_connect_options)
   uint32_t rank;        // of this process, from 0
   uint32_t size;        // how many ranks there are
-  // Where ranks find one another: "file:DIRECTORY" (new or empty, seen by all), "tcp:HOST:PORT"
+  // Where ranks find one another: "file:DIRECTORY" (seen by all, of this user), "tcp:HOST:PORT"
   // (rank 0 listens there), or "mpi" in a job of mpirun (rank 0 of 1 stands for MPI's numbers).
   const char* store;
   // A text that the ranks of the job know and nobody else. Without it the job's key is in the
@@ -336,7 +339,7 @@ typedef struct gradwire_connect_options {
   // "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce ["auto"].
   const char* algorithm;
   const char* interface;  // for tcp, a network interface by name or address [all that are up]
-  uint64_t timeout_ms;    // for connecting and for each operation [60000]
+  uint64_t timeout_ms;    // for connecting and for each operation, at most a year [60000]
   size_t piece_elements;  // numbers per piece [chosen by transport and ranks]
   size_t threads;         // that encode and decode, up to 64 [chosen by the host's cores]
   uint32_t lanes;         // pieces of a tensor that are under way at once, up to 64 [8]
@@ -366,7 +369,8 @@ GRADWIRE_API uint32_t gradwire_communicator_size(const gradwire_communicator* co
 // One tensor of an operation. `data` is read and written until the operation is done; everything
 // else may go when the call returns.
 typedef struct gradwire_tensor {
-  const char* name;  // tells random numbers and residuals apart; the same on all ranks [""]
+  // Tells random numbers and residuals apart; the same on all ranks [none: the place in the call].
+  const char* name;
   void* data;
   size_t count;
   int dtype;
@@ -381,10 +385,12 @@ typedef struct gradwire_tensor {
 } gradwire_tensor;
 
 // How to do one operation; null stands for all defaults. Grows like `gradwire_connect_options`.
+// Without a step, which is to say 0, the communicator counts its operations, so that those that
+// repeat draw new random numbers. The count is saved with residuals.
 typedef struct gradwire_operation_options {
   size_t struct_bytes;    // sizeof(gradwire_operation_options)
   uint64_t seed;          // the job's, for stochastic rounding
-  uint64_t step;          // of training: another one draws other random numbers
+  uint64_t step;          // of training: others draw other random numbers [a count of operations]
   const char* algorithm;  // of all_reduce [the communicator's]
   uint64_t timeout_ms;    // [the communicator's]
   uint64_t average;       // of all_reduce and reduce_scatter: 1 divides sums by the ranks [0]
@@ -395,7 +401,8 @@ typedef struct gradwire_operation_options {
 // once, and then nothing was started: the other ranks wait for this one. What fails later fails in
 // `gradwire_work_wait`.
 
-// The sum of every tensor over all ranks, in place. Several tensors travel in one message.
+// The sum of every tensor over all ranks, in place. Several tensors travel in one message; they
+// must not overlap.
 GRADWIRE_API int gradwire_communicator_all_reduce(gradwire_communicator* communicator,
                                                   const gradwire_tensor* tensors,
                                                   size_t tensor_count,
@@ -451,12 +458,13 @@ GRADWIRE_API void gradwire_work_destroy(gradwire_work* work);
 
 // What feedback keeps on this rank, for a checkpoint. `*bytes` becomes its length, also when that
 // is more than `capacity`, which fails with BUFFER_TOO_SMALL; `buffer` may be null when `capacity`
-// is 0. Allocates as much again while it runs. Not while operations are under way.
+// is 0. Allocates as much again while it runs. While an operation with feedback is under way it
+// fails with INVALID_SETTING: wait for it first.
 GRADWIRE_API int gradwire_communicator_save_residuals(const gradwire_communicator* communicator,
                                                       void* buffer, size_t capacity, size_t* bytes);
 
-// Continues with what was saved. Other bytes fail with BAD_FRAME and change nothing. Allocates. Not
-// while operations are under way.
+// Continues with what was saved. Other bytes fail with BAD_FRAME and change nothing. Allocates.
+// While an operation with feedback is under way it fails with INVALID_SETTING.
 GRADWIRE_API int gradwire_communicator_load_residuals(gradwire_communicator* communicator,
                                                       const void* saved, size_t bytes);
 

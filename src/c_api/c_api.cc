@@ -44,7 +44,8 @@ Segment segment_of(const gradwire_segment& from) noexcept {
   return {.codec = from.codec->codec,
           .values = {from.data, from.count, static_cast<Dtype>(from.dtype)},
           .options = {.random = {key.seed, key.step, key.tensor, key.rank},
-                      .first_element = from.first_element}};
+                      .first_element = from.first_element,
+                      .turn = key.step}};
 }
 
 std::string_view fault_of(const gradwire_segment& segment) noexcept {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,10 +63,8 @@ std::string text_or(const char* text, const char* otherwise) {
   return text == nullptr ? otherwise : text;
 }
 
-/// More than a year is a year: a deadline must not overflow the clock.
 std::chrono::milliseconds milliseconds(std::uint64_t count) {
-  constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);
-  return std::chrono::milliseconds(std::min<std::uint64_t>(count, kYear.count()));
+  return std::chrono::milliseconds(std::min<std::uint64_t>(count, kMaxTimeout.count()));
 }
 
 /// Fields that are zero or null keep the default of `ConnectOptions`.
@@ -92,7 +91,7 @@ ConnectOptions convert(const gradwire_connect_options& from) {
 
 OperationOptions convert(const gradwire_operation_options& from) {
   return {.seed = from.seed,
-          .step = from.step,
+          .step = from.step == 0 ? std::nullopt : std::optional(from.step),
           .algorithm = text_or(from.algorithm, ""),
           .timeout = milliseconds(from.timeout_ms),
           .average = from.average != 0};

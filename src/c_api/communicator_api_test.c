@@ -303,6 +303,14 @@ static void seed_and_step_choose_the_random_numbers(gradwire_communicator* ranks
   EXPECT(memcmp(first, other_step, sizeof first) != 0);
 }
 
+/* Which a program that sets nothing leaves to the communicator. */
+static void operations_without_a_step_draw_new_random_numbers(gradwire_communicator* ranks) {
+  float first[COUNT], second[COUNT];
+  draw(ranks, 1, 0, first);
+  draw(ranks, 1, 0, second);
+  EXPECT(memcmp(first, second, sizeof first) != 0);
+}
+
 /* One step with a biased codec. */
 static void step_with_feedback(gradwire_communicator* ranks, float* x) {
   gradwire_codec* codec = make("uniform:bits=2,rounding=nearest");
@@ -368,6 +376,7 @@ static void what_is_fed_back_gains_momentum(gradwire_communicator* ranks) {
 
 static void options_and_residuals(gradwire_communicator* ranks) {
   seed_and_step_choose_the_random_numbers(ranks);
+  operations_without_a_step_draw_new_random_numbers(ranks);
   residuals_are_saved_and_restored(ranks);
   what_is_fed_back_gains_momentum(ranks);
 }
@@ -495,7 +504,7 @@ static void options_reach_the_communicator(void) {
   expect_connect_failure(&options, GRADWIRE_TIMEOUT, "nobody wrote");
   options = options_of(1, 2, store);
   expect_connect_failure(&options, GRADWIRE_INVALID_SETTING,
-                         "and rank 0 a secret and TLS by the secret");
+                         "and rank 0 2 ranks, a secret and TLS by the secret");
   options = options_of(0, 1, NULL);
   options.algorithm = "magic";
   alone = connect_to(&options);

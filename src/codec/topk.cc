@@ -6,9 +6,9 @@
 // for several steps, which saves finding it; how many elements exceed it then drifts with the
 // numbers.
 //
-// With values=mean only places travel, and one number: of even steps the most positive elements, of
-// odd steps the most negative, each of which decodes to their mean. Such a codec has a threshold
-// for each side.
+// With values=mean only places travel, and one number: in even turns of the most positive
+// elements, in odd turns of the most negative, each of which decodes to their mean. Such a codec
+// has a threshold for each side.
 #include <fmt/format.h>
 
 #include <bit>
@@ -164,8 +164,8 @@ Codec for_sums(const Codec::Params& params) noexcept {
 std::size_t encode(const Codec::Params& params, ConstTensorView x, const EncodeOptions& options,
                    std::byte* out) noexcept {
   const auto settings = unpack<Settings>(params);
-  const Side of_step = options.random.step % 2 == 0 ? Side::positive : Side::negative;
-  const Side side = settings.two_sided() ? Side::both : of_step;
+  const Side of_turn = options.turn % 2 == 0 ? Side::positive : Side::negative;
+  const Side side = settings.two_sided() ? Side::both : of_turn;
   const Threshold threshold = threshold_of(settings, side, {&x, 1});
   const bool ties = threshold.ties > 0 && threshold.key > 0;
   const std::uint64_t folded = fold(options.random);

@@ -130,8 +130,8 @@ TEST(TopkValues, mean_alternates_between_the_sides) {
   std::vector<float> x(1000);
   for (const std::size_t at : {10, 20, 30, 40}) x[at] = static_cast<float>(at);
   for (const std::size_t at : {15, 25, 35}) x[at] = -static_cast<float>(at);
-  const auto decoded = [&](std::uint64_t step) {
-    return pass("topk:density=0.003,select=exact,values=mean", x, {.random = {.step = step}});
+  const auto decoded = [&](std::uint64_t turn) {
+    return pass("topk:density=0.003,select=exact,values=mean", x, {.turn = turn});
   };
   std::vector<float> high(1000), low(1000);
   for (const std::size_t at : {20, 30, 40}) high[at] = 30;
@@ -145,8 +145,8 @@ TEST(TopkValues, mean_fitted_serves_both_sides) {
   const Tensor x(student_t3(50'000), Dtype::f32);
   const std::string spec = "topk:density=0.01,select=exact,values=mean";
   const Codec fitted = Codec::parse(spec).fit(x.view());
-  for (const std::uint64_t step : {6, 7}) {
-    const EncodeOptions options{.random = {.step = step}};
+  for (const std::uint64_t turn : {6, 7}) {
+    const EncodeOptions options{.turn = turn};
     EXPECT_TRUE(encode(fitted, x, options) == encode(Codec::parse(spec), x, options));
   }
 }

@@ -30,6 +30,6 @@ Schedule make(Collective, const Ranks& ranks, Rank me) {
 }  // namespace
 
 const Algorithm kAllgather{"allgather", "everything to everybody; one encoding, one hop", refusal,
-                           make};
+                           make, 1};
 
 }  // namespace gradwire

@@ -89,6 +89,6 @@ Schedule make(Collective, const Ranks& ranks, Rank me) {
 }  // namespace
 
 const Algorithm kHierarchical{"hierarchical", "reduce inside hosts, across them, and gather inside",
-                              refusal, make};
+                              refusal, make, 2};
 
 }  // namespace gradwire

@@ -45,15 +45,16 @@ class Program {
     return put({.op = Op::receive, .slot = slot, .peer = peer});
   }
 
-  /// Adds up what `count` ranks contribute, in their order, so that the sum does not depend on who
-  /// makes it. `me` is one's own place among them, `own` where its numbers are; `rank_at(place)`
+  /// Adds up what `count` ranks contribute, always in the same order, so that the sum does not
+  /// depend on timing: the order of ranks, but one's own numbers come first where they are in the
+  /// sum already. `me` is one's own place among them, `own` where its numbers are; `rank_at(place)`
   /// says whom to receive from.
   template <class RankAt>
   Program& reduce(Place own, Rank me, Rank count, RankAt rank_at, std::uint32_t first,
                   std::uint32_t chunks = 1) {
-    const bool begin_with_own = me <= 1;  // a + b is b + a, and one copy less
+    // a + b is b + a: with place 1 first nothing changes, and there is one copy less.
+    const bool begin_with_own = own == Place::sum || me <= 1;
     if (begin_with_own && own == Place::data) load(first, chunks);
-    if (!begin_with_own && own == Place::sum) store(first, chunks);
     for (Rank from = 0; from < count; ++from) {
       if (from == me) {
         if (!begin_with_own) add(first, chunks);

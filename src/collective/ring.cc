@@ -55,6 +55,7 @@ Schedule make(Collective collective, const Ranks& ranks, Rank me) {
 
 }  // namespace
 
-const Algorithm kRing{"ring", "partial sums travel around; two neighbours per rank", refusal, make};
+const Algorithm kRing{"ring", "partial sums travel around; two neighbours per rank", refusal, make,
+                      2};
 
 }  // namespace gradwire

@@ -77,6 +77,9 @@ struct Algorithm {
   /// Why these ranks cannot use it for this collective; empty when they can.
   std::string_view (*refusal)(Collective collective, const Ranks& ranks);
   Schedule (*make)(Collective collective, const Ranks& ranks, Rank me);
+  /// In so many of the messages that one rank makes or passes on is the same chunk, at most:
+  /// whoever executes a schedule needs memory for them.
+  std::uint32_t copies;
 };
 
 /// All algorithms, in the order in which help texts list them.

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <random>
 
 #include "collective/algorithms.h"
 #include "collective/interpreter.h"
+#include "collective/lifetimes.h"
 #include "collective/validate.h"
 #include "gradwire/error.h"
 
@@ -51,6 +53,43 @@ TEST(Schedule, every_algorithm_up_to_17_ranks_is_valid) {
     ++cases;
   });
   EXPECT_GT(cases, 200);
+}
+
+/// Data may be of half precision: what is not complete must not be rounded to that.
+TEST(Schedule, sums_stay_in_fp32_until_they_are_complete) {
+  each_case([&](const Algorithm& algorithm, Collective collective, const Ranks& ranks) {
+    for (const Schedule& schedule : make_all(algorithm, collective, ranks)) {
+      std::vector<bool> complete(schedule.chunks);
+      for (const Step& step : schedule.steps) {
+        for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
+          if (step.op == Op::finish) complete[chunk] = true;
+          ASSERT_TRUE(step.op != Op::store || complete[chunk])
+              << name(algorithm, collective, ranks);
+        }
+      }
+    }
+  });
+}
+
+TEST(Schedule, no_chunk_is_in_more_of_a_ranks_messages_than_its_algorithm_says) {
+  std::map<std::string_view, std::uint32_t> most;
+  each_case([&](const Algorithm& algorithm, Collective collective, const Ranks& ranks) {
+    for (const Schedule& schedule : make_all(algorithm, collective, ranks)) {
+      const Lifetimes lifetimes = lifetimes_of(schedule);
+      std::vector<std::uint32_t> copies(schedule.chunks);
+      for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+        const Step& step = schedule.steps[i];
+        const bool passed_on = lifetimes.sends[i] > 0;
+        if (step.op != Op::encode && !passed_on) continue;
+        for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
+          most[algorithm.name] = std::max(most[algorithm.name], ++copies[chunk]);
+        }
+      }
+    }
+  });
+  for (const Algorithm* algorithm : algorithms()) {
+    EXPECT_EQ(most[algorithm->name], algorithm->copies) << algorithm->name;
+  }
 }
 
 TEST(Schedule, every_collective_has_an_algorithm) {

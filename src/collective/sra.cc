@@ -53,6 +53,6 @@ Schedule make(Collective collective, const Ranks& ranks, Rank me) {
 }  // namespace
 
 const Algorithm kSra{"sra", "owners reduce, then send to all; two encodings per number", refusal,
-                     make};
+                     make, 1};
 
 }  // namespace gradwire

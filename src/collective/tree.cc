@@ -73,6 +73,7 @@ Schedule make(Collective collective, const Ranks& ranks, Rank me) {
 
 }  // namespace
 
-const Algorithm kTree{"tree", "a binomial tree to the root and back; few messages", refusal, make};
+const Algorithm kTree{"tree", "a binomial tree to the root and back; few messages", refusal, make,
+                      2};
 
 }  // namespace gradwire

@@ -1,5 +1,5 @@
 // Every algorithm with every number of ranks from 1 to 17, every count, 1 to 4 lanes and every
-// codec: exact sums or bounded errors, and equal bits on all ranks.
+// codec, on one host and on several: exact sums or bounded errors, and equal bits on all ranks.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "codec/kernels/cast.h"
 #include "engine/engine_test_ranks.h"
 
 namespace gradwire {
@@ -94,7 +95,9 @@ TEST_P(AllReduceProperty, holds_for_all_algorithms_counts_lanes_and_codecs) {
   const std::uint32_t size = GetParam();
   const std::vector<Case> cases = cases_for(size);
   for (const std::uint32_t lanes : {1u, 2u, 3u, 4u}) {
-    RanksHere ranks = Communicator::in_process(size, {.lanes = lanes, .piece_elements = kPiece});
+    const std::uint32_t per_host = size % lanes == 0 ? lanes : size;  // as good as any
+    RanksHere ranks =
+        Communicator::in_process(size, {.lanes = lanes, .piece_elements = kPiece}, per_host);
     std::vector<std::vector<Numbers>> results(cases.size(), std::vector<Numbers>(size));
     on_all_ranks(ranks, [&](Communicator& me) {
       for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -115,6 +118,73 @@ TEST_P(AllReduceProperty, holds_for_all_algorithms_counts_lanes_and_codecs) {
 
 INSTANTIATE_TEST_SUITE_P(ranks, AllReduceProperty, testing::Range(1u, 18u),
                          [](const auto& ranks) { return std::to_string(ranks.param); });
+
+// ---------------------------------------------------------------------------------------------
+
+using Halves = std::vector<std::uint16_t>;
+
+Halves rounded(const Numbers& numbers, Dtype dtype) {
+  Halves halves(numbers.size());
+  kernels::cast({numbers.data(), numbers.size()}, {halves.data(), halves.size(), dtype},
+                Into::assign);
+  return halves;
+}
+
+/// Whole numbers, so that sums are exact in fp32; in half precision most of their partial sums
+/// overflow or are rounded.
+Numbers near_the_limit(std::size_t count, std::uint32_t rank, Dtype dtype) {
+  std::mt19937 random(rank);
+  std::uniform_int_distribution<int> number(-60'000, 65'000);
+  Numbers x(count);
+  for (float& value : x) value = static_cast<float>(number(random));
+  const Halves halves = rounded(x, dtype);
+  kernels::cast({halves.data(), count, dtype}, {x.data(), count}, Into::assign);
+  return x;
+}
+
+struct Hosts {
+  std::uint32_t count, per_host;
+};
+
+class HalfPrecision : public testing::TestWithParam<Hosts> {};
+
+TEST_P(HalfPrecision, sums_are_rounded_once_whoever_adds_up) {
+  constexpr std::size_t kCount = 2 * kPiece + 300;
+  const std::uint32_t size = GetParam().count * GetParam().per_host;
+  RanksHere ranks = Communicator::in_process(size, {.piece_elements = kPiece}, GetParam().per_host);
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
+    Numbers sum(kCount);
+    for (std::uint32_t rank = 0; rank < size; ++rank) {
+      const Numbers x = near_the_limit(kCount, rank, dtype);
+      for (std::size_t i = 0; i < kCount; ++i) sum[i] += x[i];
+    }
+    for (const bool average : {false, true}) {
+      Numbers expected = sum;
+      for (float& value : expected) value *= average ? 1 / static_cast<float>(size) : 1;
+      for (const std::string& algorithm : usable_algorithms(size, GetParam().per_host)) {
+        std::vector<Halves> results(size);
+        on_all_ranks(ranks, [&](Communicator& me) {
+          Halves& x = results[me.rank()];
+          x = rounded(near_the_limit(kCount, me.rank(), dtype), dtype);
+          const Tensor tensor{"x", {x.data(), kCount, dtype}};
+          me.all_reduce({&tensor, 1}, {.algorithm = algorithm, .average = average}).wait();
+        });
+        for (const Halves& result : results) {
+          EXPECT_EQ(result, rounded(expected, dtype))
+              << algorithm << ", " << name_of(dtype) << (average ? ", average" : "");
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, HalfPrecision,
+                         testing::Values(Hosts{1, 1}, Hosts{1, 5}, Hosts{3, 1}, Hosts{2, 2},
+                                         Hosts{3, 2}, Hosts{2, 3}, Hosts{4, 3}, Hosts{5, 2}),
+                         [](const auto& hosts) {
+                           return std::to_string(hosts.param.count) + "_hosts_of_" +
+                                  std::to_string(hosts.param.per_host);
+                         });
 
 // ---------------------------------------------------------------------------------------------
 

@@ -178,63 +178,6 @@ TEST(AllReduce, tensors_may_be_freed_after_a_failure_while_workers_compute) {
 
 // ---------------------------------------------------------------------------------------------
 
-/// Steps with feedback, and an exact one at the end that empties the residuals: results and what
-/// they held are the sum of all inputs.
-void expect_conserved(const char* codec, const std::vector<std::string>& algorithms, bool average) {
-  constexpr std::size_t kCount = 2000;
-  constexpr int kSteps = 60;
-  constexpr std::uint32_t kRanks = 3;
-  const double unit = average ? kRanks : 1;
-  auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
-  std::vector<double> wanted(kCount);
-  std::vector<std::vector<double>> got(kRanks, std::vector<double>(kCount));
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  const auto exchange = [&](std::vector<Numbers>& x, const char* with, std::uint64_t step) {
-    on_all_ranks(ranks, [&](Communicator& me) {
-      Numbers& own = x[me.rank()];
-      const Tensor tensor{"x", {own.data(), kCount}, Codec::parse(with), true};
-      me.all_reduce(
-            {&tensor, 1},
-            {.step = step, .algorithm = algorithms[step % algorithms.size()], .average = average})
-          .wait();
-      for (std::size_t i = 0; i < kCount; ++i) got[me.rank()][i] += own[i] * unit;
-    });
-  };
-  for (int step = 0; step < kSteps; ++step) {
-    std::vector<Numbers> x(kRanks, Numbers(kCount));
-    for (Numbers& input : x) {
-      for (std::size_t i = 0; i < kCount; ++i) wanted[i] += input[i] = normal(random) + 0.5f;
-    }
-    exchange(x, codec, static_cast<std::uint64_t>(step));
-  }
-  std::vector<Numbers> rest(kRanks, Numbers(kCount));
-  exchange(rest, "none", kSteps);
-  EXPECT_EQ(got[1], got[0]);
-  EXPECT_EQ(got[2], got[0]);
-  double largest = 0;
-  for (std::size_t i = 0; i < kCount; ++i) {
-    largest = std::max(largest, std::fabs(double{rest[0][i]}));
-    ASSERT_NEAR(got[0][i], wanted[i], 2e-3) << i;
-  }
-  EXPECT_GT(largest, 0.01) << "there was nothing to feed back";
-}
-
-TEST(Feedback, results_and_residuals_are_the_sum_of_all_inputs) {
-  for (const char* codec :
-       {"uniform:bits=2,rounding=nearest", "sign", "grid:step=2,rounding=nearest"}) {
-    for (const bool average : {false, true}) {
-      SCOPED_TRACE(std::string(codec) + (average ? ", average" : ""));
-      for (const std::string& algorithm : usable_algorithms(3)) {
-        SCOPED_TRACE(algorithm);
-        expect_conserved(codec, {algorithm}, average);
-      }
-      SCOPED_TRACE("one after the other, so that other ranks add up what a residual belongs to");
-      expect_conserved(codec, usable_algorithms(3), average);
-    }
-  }
-}
-
 TEST(Feedback, what_is_not_finite_arrives_once) {
   auto ranks = Communicator::in_process(2);
   for (const char* algorithm : {"sra", "allgather"}) {
@@ -468,11 +411,16 @@ class SharedMap final : public Store {
     }
     return values_[key];
   }
+  std::int64_t add(const std::string& key, std::int64_t amount, Deadline) override {
+    const std::lock_guard lock(mutex_);
+    return counters_[key] += amount;
+  }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::string> values_;  // guarded by mutex_
+  std::map<std::string, std::string> values_;     // guarded by mutex_
+  std::map<std::string, std::int64_t> counters_;  // guarded by mutex_
 };
 
 TEST(Connect, ranks_find_one_another_through_a_store_of_the_callers) {
@@ -498,6 +446,22 @@ TEST(Connect, who_does_not_come_through_the_callers_store_is_named) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::timeout);
   }
+}
+
+TEST(Connect, connecting_may_have_less_time_than_operations) {
+  SharedMap store;
+  const auto begun = Clock::now();
+  try {
+    Communicator::connect({.rank = 0,
+                           .size = 2,
+                           .timeout = std::chrono::seconds(30),
+                           .connect_timeout = std::chrono::milliseconds(50)},
+                          store);
+    FAIL() << "connected alone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+  }
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(20));
 }
 
 TEST(Faults, a_rank_that_never_calls_is_named_on_all_others) {

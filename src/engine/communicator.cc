@@ -10,6 +10,7 @@
 #include "collective/schedule.h"
 #include "engine/engine.h"
 #include "engine/parts.h"
+#include "engine/pieces.h"
 #include "plan/route.h"
 #include "transport/inproc.h"
 #include "transport/mpi_world.h"
@@ -19,7 +20,7 @@ namespace gradwire {
 namespace {
 
 using engine::check;
-using engine::Cut;
+using engine::cut_for_lanes;
 using engine::Engine;
 using engine::EngineOptions;
 using engine::Item;
@@ -34,8 +35,13 @@ using engine::WorkState;
 // A rank's memory for messages. Pages that are never used cost nothing.
 constexpr std::size_t kMessageBytes = std::size_t{64} << 20;
 
-std::uint64_t name_hash(const std::string& name) {
-  return checksum(std::as_bytes(std::span(name.data(), name.size())));
+/// What random numbers know a tensor by. Without a name its place in the call tells it apart.
+std::uint64_t key_of(const std::string& name, std::size_t place) {
+  return checksum(std::as_bytes(std::span(name.data(), name.size()))) + (name.empty() ? place : 0);
+}
+
+Deadline after(std::chrono::milliseconds timeout) {
+  return Clock::now() + std::min(timeout, kMaxTimeout);
 }
 
 void check_feedback(const Tensor& tensor, Collective collective) {
@@ -75,7 +81,11 @@ class Ranked final : public Communicator {
         ranks_{.count = engine.size, .per_host = engine.per_host},
         me_(engine.rank),
         in_memory_(engine.in_memory),
-        engine_(std::move(transport), engine) {}
+        engine_(std::make_unique<Engine>(std::move(transport), engine)) {}
+  /// In the child of a fork there is no thread to end, and nobody to take leave of.
+  ~Ranked() override {
+    if (!home_.here()) static_cast<void>(engine_.release());
+  }
 
   std::uint32_t rank() const noexcept override { return me_; }
   std::uint32_t size() const noexcept override { return ranks_.count; }
@@ -83,7 +93,7 @@ class Ranked final : public Communicator {
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
     auto operation = make(Collective::all_reduce, options, 0, traffic_of(tensors));
     add_items(*operation, tensors);
-    return start(std::move(operation));
+    return start(std::move(operation), options);
   }
 
   Work reduce_scatter(std::span<const Tensor> parts, const OperationOptions& options) override {
@@ -101,19 +111,26 @@ class Ranked final : public Communicator {
     }
     auto operation = make(Collective::broadcast, options, root);
     add_items(*operation, tensors);
-    return start(std::move(operation));
+    return start(std::move(operation), options);
   }
 
   Work barrier(const OperationOptions& options) override {
-    return start(make(Collective::barrier, options, 0));
+    return start(make(Collective::barrier, options, 0), options);
   }
 
-  std::vector<std::byte> save_residuals() const override { return residuals_.save(); }
-  void load_residuals(std::span<const std::byte> bytes) override { residuals_.load(bytes); }
+  std::vector<std::byte> save_residuals() const override {
+    home_.require("communicator");
+    return residuals_.save();
+  }
+  void load_residuals(std::span<const std::byte> bytes) override {
+    home_.require("communicator");
+    residuals_.load(bytes);
+  }
 
  private:
   std::shared_ptr<Operation> make(Collective collective, const OperationOptions& options,
                                   std::uint32_t root, const Traffic& traffic = {}) {
+    home_.require("communicator");
     const bool sums =
         collective == Collective::all_reduce || collective == Collective::reduce_scatter;
     if (options.average && !sums) {
@@ -123,11 +140,10 @@ class Ranked final : public Communicator {
     operation->collective = collective;
     operation->divisor = options.average ? static_cast<float>(ranks_.count) : 1;
     operation->seed = options.seed;
-    operation->step = options.step;
     operation->measure_error = options.measure_error;
     operation->work = std::make_shared<WorkState>();
-    const auto timeout = options.timeout.count() > 0 ? options.timeout : options_.timeout;
-    operation->deadline = Clock::now() + timeout;
+    if (options.timeout.count() < 0) refuse("the timeout of an operation is negative");
+    operation->deadline = after(options.timeout.count() > 0 ? options.timeout : options_.timeout);
     operation->routine = routine(collective, algorithm(collective, options, traffic), root);
     return operation;
   }
@@ -147,8 +163,8 @@ class Ranked final : public Communicator {
     if (!known) {
       Ranks ranks = ranks_;
       ranks.root = root;
-      known = std::make_shared<const Routine>(
-          find_algorithm(algorithm, collective, ranks).make(collective, ranks, me_));
+      known = std::make_shared<const Routine>(find_algorithm(algorithm, collective, ranks),
+                                              collective, ranks, me_);
     }
     return known;
   }
@@ -161,7 +177,7 @@ class Ranked final : public Communicator {
       Item& item = operation.items.emplace_back(Item{.view = tensor.view,
                                                      .codec = tensor.codec,
                                                      .sums_codec = tensor.codec.for_sums(),
-                                                     .name = name_hash(tensor.name),
+                                                     .name = key_of(tensor.name, counts.size()),
                                                      .tensor = counts.size()});
       if (tensor.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
       counts.push_back(tensor.view.count);
@@ -171,14 +187,17 @@ class Ranked final : public Communicator {
     operation.layout = Layout(counts);
     const bool sparse = std::ranges::all_of(
         tensors, [](const Tensor& tensor) { return tensor.codec.traits().sparse; });
-    operation.cut = {operation.layout.size(), piece_elements(sparse), 0};
+    operation.cut = cut_for_lanes(operation, piece_elements(sparse), 0, engine_->lane_bytes());
   }
 
   /// From here on nothing is refused: residuals take the numbers up.
-  void add_inputs(Operation& operation, std::span<const Tensor> tensors) const {
-    if (operation.collective == Collective::broadcast) return;
+  void add_inputs(Operation& operation, std::span<const Tensor> tensors) {
     for (Item& item : operation.items) {
       const Tensor& tensor = tensors[item.tensor];
+      item.turn = next_turn(operation.collective, tensor, item);
+      if (operation.collective == Collective::broadcast) continue;
+      // What is not finite is sent as it is, and arrives; what was kept before stays as it was.
+      if (item.residual != nullptr && !all_finite(tensor.view)) item.residual.reset();
       if (item.residual != nullptr) {
         const bool masking = tensor.masking && tensor.codec.traits().sparse;
         item.residual->accumulate(tensor.view, {tensor.momentum, tensor.nesterov, masking});
@@ -189,6 +208,14 @@ class Ranked final : public Communicator {
                        ? tensor.codec.fit(tensor.view, item.notes)
                        : item.residual->fit(tensor.codec, item.notes, tensor.reuse);
     }
+  }
+
+  /// Turns are the tensor's, whatever is done meanwhile with others. Only sparse codecs take them.
+  std::uint64_t next_turn(Collective collective, const Tensor& tensor, const Item& item) {
+    if (!tensor.codec.traits().sparse) return 0;
+    if (item.residual != nullptr) return item.residual->turn++;
+    const std::lock_guard lock(mutex_);
+    return turns_[{collective, tensor.name, tensor.name.empty() ? item.tensor : 0}]++;
   }
 
   /// Every rank's parts are a region of their own, so that parts of any size can be cut into
@@ -208,39 +235,53 @@ class Ranked final : public Communicator {
         operation->items.push_back({.view = part.view,
                                     .codec = fitted[i],
                                     .sums_codec = part.codec.for_sums(),
-                                    .name = name_hash(part.name) + rank,
+                                    .name = key_of(part.name, i * ranks_.count) + rank,
                                     .tensor = i});
       }
     }
+    take_turns(*operation, parts);
     operation->work->statistics.tensors.resize(parts.tensors());
     operation->layout = Layout(counts);
     const std::size_t region = operation->layout.size() / ranks_.count;
     const std::size_t piece =
         round_up(std::max<std::size_t>(1, piece_elements(false) / ranks_.count), kSliceAlignment);
-    operation->cut = {operation->layout.size(), piece, region};
-    return start(std::move(operation));
+    operation->cut = cut_for_lanes(*operation, piece, region, engine_->lane_bytes());
+    return start(std::move(operation), options);
+  }
+
+  /// All parts of a tensor are sent in the same turn.
+  void take_turns(Operation& operation, const Parts& parts) {
+    for (std::size_t i = 0; i < parts.tensors(); ++i) {
+      const std::uint64_t turn =
+          next_turn(operation.collective, parts.of(0, i), operation.items[i]);
+      for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
+        operation.items[rank * parts.tensors() + i].turn = turn;
+      }
+    }
   }
 
   /// Over a network: large enough that messages are. In memory: small enough for the caches. Of
   /// sparse codecs: as large as can be, so that headers do not count.
-  /// Always: small enough that a lane holds what a piece makes.
   std::size_t piece_elements(bool sparse) const {
     const std::size_t least = std::size_t{1} << (in_memory_ ? 16 : 19);
     const std::size_t per_rank = std::size_t{1} << (in_memory_ ? 13 : 15);
     const std::size_t usual = std::max(least, ranks_.count * per_rank);
     const std::size_t wanted = options_.piece_elements > 0 ? options_.piece_elements : usual;
-    const std::size_t most = engine_.lane_bytes() / 16;  // four bytes each, at most four times
+    const std::size_t most = engine_->lane_bytes() / 16;  // four bytes each, at most four times
     if (sparse && options_.piece_elements == 0) return most / kSliceAlignment * kSliceAlignment;
     return std::max(kSliceAlignment, std::min(wanted, most) / kSliceAlignment * kSliceAlignment);
   }
 
-  Work start(std::shared_ptr<Operation> operation) {
+  Work start(std::shared_ptr<Operation> operation, const OperationOptions& options) {
     Work work(operation->work);
+    const std::uint64_t count = residuals_.operations++;
+    operation->step = options.step.value_or(count);
     if (operation->cut.piece == 0) operation->cut.piece = kSliceAlignment;
-    engine_.submit(std::move(operation));
+    engine_->submit(std::move(operation));
     return work;
   }
 
+  const HomeProcess home_;
   const ConnectOptions options_;
   const Ranks ranks_;
   const std::uint32_t me_;
@@ -249,7 +290,9 @@ class Ranked final : public Communicator {
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
       routines_;  // guarded by mutex_
-  Engine engine_;
+  /// Of tensors without feedback, by name or place. Guarded by mutex_.
+  std::map<std::tuple<Collective, std::string, std::size_t>, std::uint64_t> turns_;
+  std::unique_ptr<Engine> engine_;  // the last: operations under way use all others
 };
 
 void check_options(const ConnectOptions& options) {
@@ -258,6 +301,9 @@ void check_options(const ConnectOptions& options) {
   }
   if (options.lanes == 0 || options.lanes > 64) {
     refuse(fmt::format("{} lanes: take 1 to 64", options.lanes));
+  }
+  if (options.timeout.count() <= 0) {
+    refuse(fmt::format("a timeout of {} ms: take more than 0", options.timeout.count()));
   }
   if (options.threads > 64) refuse(fmt::format("{} threads: take at most 64", options.threads));
 }
@@ -321,19 +367,28 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
 }  // namespace
 
 void Work::wait() {
+  while (!wait_for(kMaxTimeout)) {
+  }
+}
+
+bool Work::wait_for(std::chrono::milliseconds timeout) {
+  state_->home.require("operation");
   ++state_->waiting;
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->done; });
+  state_->changed.wait_until(lock, after(timeout), [&] { return state_->done; });
   --state_->waiting;
   if (state_->error) throw *state_->error;
+  return state_->done;
 }
 
 bool Work::done() const noexcept {
+  if (!state_->home.here()) return true;
   const std::lock_guard lock(state_->mutex);
   return state_->done;
 }
 
 void Work::on_done(std::function<void(const Error*)> callback) {
+  state_->home.require("operation");
   {
     const std::lock_guard lock(state_->mutex);
     if (!state_->done) {
@@ -345,15 +400,26 @@ void Work::on_done(std::function<void(const Error*)> callback) {
 }
 
 Statistics Work::statistics() const {
+  state_->home.require("operation");
   const std::lock_guard lock(state_->mutex);
   return state_->statistics;
 }
+
+namespace {
+
+Deadline connect_deadline(const ConnectOptions& options) {
+  const bool own = options.connect_timeout.count() > 0;
+  return after(own ? options.connect_timeout : options.timeout);
+}
+
+}  // namespace
 
 std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked) {
   const ConnectOptions options = placed(asked);
   check_options(options);
   if (options.size == 1) return alone(options);
-  const Deadline deadline = Clock::now() + options.timeout;
+  const WaitingHook hook(options.while_waiting);
+  const Deadline deadline = connect_deadline(options);
   const auto store = open_store(options.store, options.rank, deadline, options.secret);
   return meet(options, *store, deadline);
 }
@@ -361,11 +427,17 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked)
 std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& options, Store& store) {
   check_options(options);
   if (options.size == 1) return alone(options);
-  return meet(options, store, Clock::now() + options.timeout);
+  const WaitingHook hook(options.while_waiting);
+  return meet(options, store, connect_deadline(options));
 }
 
 std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_t size,
-                                                                    const ConnectOptions& options) {
+                                                                    const ConnectOptions& options,
+                                                                    std::uint32_t per_host) {
+  if (per_host == 0) per_host = size;
+  if (per_host == 0 || size % per_host != 0) {
+    refuse(fmt::format("{} ranks do not stand on hosts of {} each", size, per_host));
+  }
   std::vector<std::unique_ptr<Communicator>> communicators;
   auto transports = make_inproc(size, kMessageBytes);
   for (std::uint32_t rank = 0; rank < size; ++rank) {
@@ -373,8 +445,11 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
     own.rank = rank;
     own.size = size;
     check_options(own);
-    EngineOptions engine{
-        .rank = rank, .size = size, .per_host = size, .lanes = options.lanes, .in_memory = true};
+    EngineOptions engine{.rank = rank,
+                         .size = size,
+                         .per_host = per_host,
+                         .lanes = options.lanes,
+                         .in_memory = true};
     share_cores(engine, options, size);
     communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own));
   }

@@ -17,6 +17,7 @@ constexpr std::size_t kWorthHandingOver = 16384;  // elements: less is done befo
 constexpr unsigned kRoundsPerLook = 256;  // at the clock, when there is always something to do
 constexpr auto kLinger = std::chrono::seconds(5);
 constexpr auto kPatience = std::chrono::milliseconds(500);  // with ranks that are asked
+constexpr std::string_view kTooMany = "more messages than the operation has";
 
 }  // namespace
 
@@ -170,8 +171,11 @@ bool Engine::send(Lane& lane) {
   SlotMessage& slot = lane.slots[step.slot];
   if (slot.arrival) {  // to be passed on: what is sent must lie in our own memory
     if (lane.room().size() < slot.bytes.size()) {
-      fail(Error(ErrorCode::unavailable, "a message is larger than a lane's memory"),
-           options_.rank);
+      const std::uint32_t culprit = slot.arrival->peer;  // pieces are cut so that all others fit
+      fail(Error(ErrorCode::peer_failed,
+                 fmt::format("rank {} sent a message of {} bytes, larger than any of {} can be",
+                             culprit, slot.bytes.size(), name_of(lane.operation->collective))),
+           culprit);
       return false;
     }
     const std::span<std::byte> copy = lane.keep(slot.bytes.size());
@@ -235,7 +239,14 @@ void Engine::take_result(Lane& lane) {
     return next_step(lane);
   }
   const auto& arrival = lane.slots[lane.step().slot].arrival;
-  const std::uint32_t culprit = arrival ? arrival->peer : options_.rank;
+  if (lane.step().op == Op::encode || !arrival) {
+    fail(Error(ErrorCode::unavailable,
+               fmt::format("rank {} cannot encode its numbers for {}: {}", options_.rank,
+                           name_of(lane.operation->collective), describe(lane.status))),
+         options_.rank);
+    return;
+  }
+  const std::uint32_t culprit = arrival->peer;
   fail(
       Error(ErrorCode::peer_failed,
             fmt::format("a message of rank {} cannot be used in {}: {}. Do all ranks make the same "
@@ -261,6 +272,10 @@ void Engine::next_step(Lane& lane) noexcept {
 }
 
 void Engine::finish(Lane& lane) {
+  for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
+    const auto is_left = [&](const Arrival& arrival) { return arrival.tag == lane.tag; };
+    if (std::ranges::any_of(mailboxes_[peer], is_left)) return fail_by_garbage(peer, kTooMany);
+  }
   const std::shared_ptr<Operation> operation = std::move(lane.operation);
   lane.operation.reset();
   if (++operation->finished_pieces < operation->cut.pieces()) return;
@@ -376,10 +391,15 @@ void Engine::fail(const Error& error, std::uint32_t culprit) {
   for (const auto& operation : failed) operation->finish(error);
 }
 
+void Engine::fail_by_garbage(std::uint32_t peer, std::string_view what) {
+  fail(Error(ErrorCode::peer_failed, fmt::format("rank {} sent garbage: {}", peer, what)), peer);
+}
+
 // ---------------------------------------------------------------------------------------------
 // What the transport reports
 
 bool Engine::wants(std::uint32_t, Tag tag) noexcept {
+  if (broken_) return false;  // nobody will ask for it
   Tag oldest = next_tag_;
   for (const Lane& lane : lanes_) {
     if (lane.active()) oldest = std::min(oldest, lane.tag);
@@ -388,7 +408,29 @@ bool Engine::wants(std::uint32_t, Tag tag) noexcept {
 }
 
 void Engine::arrived(const Arrival& arrival) noexcept {
-  mailboxes_[arrival.peer].push_back(arrival);
+  const std::string_view fault = fault_of(arrival);
+  if (!broken_ && fault.empty()) return mailboxes_[arrival.peer].push_back(arrival);
+  transport_->release(arrival);
+  fail_by_garbage(arrival.peer, fault);
+}
+
+/// What is wrong with a message that no schedule has here and now; empty: nothing. A piece takes
+/// all its messages before it ends. So mailboxes are bounded, whatever peers send.
+std::string_view Engine::fault_of(const Arrival& arrival) const noexcept {
+  const Lane& lane = lanes_[arrival.tag % lanes_.size()];
+  const bool begun = arrival.tag < next_tag_;
+  if (begun && !(lane.active() && lane.tag == arrival.tag)) {
+    return "a message for an operation that has ended";
+  }
+  std::size_t like_it = 0;
+  std::size_t bytes = arrival.bytes.size();
+  for (const Arrival& other : mailboxes_[arrival.peer]) {
+    like_it += other.tag == arrival.tag ? 1 : 0;
+    bytes += other.bytes.size();
+  }
+  // A ring sends most: 2 (size - 1) messages of a piece to one peer. They fit the sender's lane.
+  const bool fits = like_it < 2 * options_.size && bytes <= lanes_.size() * lane_bytes();
+  return fits ? std::string_view() : kTooMany;
 }
 
 void Engine::sent(std::uint64_t ticket) noexcept {
@@ -406,9 +448,7 @@ void Engine::failed(const Failure& failure) noexcept {
     fail(Error(ErrorCode::peer_failed, failure.reason), failure.culprit);
     return;
   }
-  fail(Error(ErrorCode::peer_failed,
-             fmt::format("rank {} sent garbage: {}", failure.peer, failure.reason)),
-       failure.peer);
+  fail_by_garbage(failure.peer, failure.reason);
 }
 
 std::optional<std::uint32_t> Engine::waits_for() noexcept {

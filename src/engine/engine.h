@@ -66,6 +66,8 @@ class Engine final : private Inbox {
   void ask_around(Deadline now);
   void accuse(const Operation& late);
   void fail(const Error& error, std::uint32_t culprit);
+  void fail_by_garbage(std::uint32_t peer, std::string_view what);
+  std::string_view fault_of(const Arrival& arrival) const noexcept;
   bool messages_left() const;
 
   // Inbox

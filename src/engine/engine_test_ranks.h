@@ -47,11 +47,12 @@ inline bool same_bits(const Numbers& a, const Numbers& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-/// That `ranks` ranks on one host can use for all_reduce.
-inline std::vector<std::string> usable_algorithms(std::uint32_t ranks) {
+/// That `ranks` ranks can use for all_reduce, on one host or on several.
+inline std::vector<std::string> usable_algorithms(std::uint32_t ranks, std::uint32_t per_host = 0) {
+  const Ranks who{.count = ranks, .per_host = per_host == 0 ? ranks : per_host};
   std::vector<std::string> names;
   for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->refusal(Collective::all_reduce, {ranks, ranks, 0}).empty()) {
+    if (algorithm->refusal(Collective::all_reduce, who).empty()) {
       names.emplace_back(algorithm->name);
     }
   }

@@ -17,7 +17,6 @@ struct Part {
   TensorView sum;      // may be the data, see `Lifetimes`
   std::size_t first;   // element of the tensor
   std::size_t sum_at;  // in the lane's sums
-  bool entered;        // this rank's numbers are in the sum
   bool apart;          // data and sum are not one, though their lifetimes allow it
 
   bool in_place() const { return sum.data == data.data; }
@@ -29,16 +28,15 @@ void each_part(Lane& lane, const Step& step, Visit visit) {
   for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
     const Range range = lane.chunks[chunk];
     const bool one_place = operation.routine->lifetimes.sum_in_data[chunk];
-    operation.layout.each_part(
-        range, [&](std::size_t index, std::size_t first, std::size_t count, std::size_t place) {
-          const Item& item = operation.items[index];
-          const TensorView data = item.view.slice(first, count);
-          const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
-          const TensorView sum{lane.sums.data() + sum_at, count, Dtype::f32};
-          const bool fits = data.dtype == Dtype::f32;
-          visit(Part{item, data, one_place && fits ? data : sum, first, sum_at, lane.entered[chunk],
-                     one_place && !fits});
-        });
+    operation.layout.each_part(range, [&](std::size_t index, std::size_t first, std::size_t count,
+                                          std::size_t place) {
+      const Item& item = operation.items[index];
+      const TensorView data = item.view.slice(first, count);
+      const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
+      const TensorView sum{lane.sums.data() + sum_at, count, Dtype::f32};
+      const bool fits = data.dtype == Dtype::f32;
+      visit(Part{item, data, one_place && fits ? data : sum, first, sum_at, one_place && !fits});
+    });
   }
 }
 
@@ -72,20 +70,26 @@ Status measure(FrameReader& frame, std::size_t index, ConstTensorView numbers,
   return status;
 }
 
-/// What a message lacks of the numbers it was made of stays in the residual.
+/// What a message lacks of the numbers it was made of stays in the residual. A message of complete
+/// sums is decoded into tensors by all ranks: what rounding takes there is lacking, too.
 Status keep_rest(const Lane& lane, const Part& part, FrameReader& frame, std::size_t index,
                  bool sum, std::span<const float> wanted, std::span<float> scratch) noexcept {
   Residual& residual = *part.item.residual;
   const SegmentView message = frame.segment(index);
+  const Dtype delivered = lane.encodes_finished() ? part.data.dtype : Dtype::f32;
   if (message.codec.traits().sparse) {
     residual.keep_all(part.first, wanted, lane.divisor());
     auto take = [&](std::span<const std::uint64_t> places, std::span<const float> sent) {
-      residual.take_sent(part.first, places, sent, lane.divisor());
+      const std::span<float> rounded = scratch.first(sent.size());
+      std::ranges::copy(sent, rounded.begin());
+      kernels::round_to(delivered, rounded);
+      residual.take_sent(part.first, places, rounded, lane.divisor());
       if (!sum) residual.sent_since_fit += places.size();
     };
     return message.codec.each_sent(message.payload, message.dtype, message.count, take);
   }
   const Status status = frame.decode(index, {scratch.data(), scratch.size(), Dtype::f32});
+  kernels::round_to(delivered, scratch);
   residual.keep(part.first, wanted, scratch, lane.divisor());
   return status;
 }
@@ -132,7 +136,8 @@ Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ra
       lane.segments.push_back({part.item.sums_codec, part.sum, {key, part.first}});
     } else {
       const ConstTensorView numbers = part.item.input().slice(part.first, part.data.count);
-      lane.segments.push_back({part.item.codec, numbers, {key, part.first, part.item.notes}});
+      lane.segments.push_back(
+          {part.item.codec, numbers, {key, part.first, part.item.notes, part.item.turn}});
     }
   });
   const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
@@ -180,19 +185,26 @@ void enter(const Part& part, Into into) noexcept {
   std::ranges::fill(residual_of(part), 0.0f);
 }
 
-void compute(Lane& lane, const Step& step) noexcept {
+/// Complete sums go into the tensor. Of all ranks that store them, the first keeps what rounding
+/// takes, if somebody keeps anything.
+void store(const Part& part, float divisor, std::uint32_t rank) noexcept {
+  kernels::cast(part.sum, part.data, Into::assign);
+  if (part.item.residual == nullptr || part.data.dtype == Dtype::f32 || rank != 0) return;
+  const std::span<const float> sums(static_cast<const float*>(part.sum.data), part.sum.count);
+  part.item.residual->keep_rounding(part.first, sums, part.data, divisor);
+}
+
+void compute(Lane& lane, const Step& step, std::uint32_t rank) noexcept {
   const float divisor = lane.operation->divisor;
   if (step.op == Op::finish && divisor == 1) return;
   each_part(lane, step, [&](const Part& part) {
     if (step.op == Op::finish) return divide(part.sum, divisor);
-    const bool enters = part.item.residual != nullptr && !part.entered;
     const Into into = step.op == Op::add ? Into::add : Into::assign;
-    if (enters && step.op != Op::store) return enter(part, into);
+    if (part.item.residual != nullptr && step.op != Op::store) return enter(part, into);
     if (part.in_place()) return;
-    if (step.op == Op::store) return kernels::cast(part.sum, part.data, into);
+    if (step.op == Op::store) return store(part, divisor, rank);
     kernels::cast(part.data, part.sum, into);
   });
-  for (std::uint32_t i = 0; i < step.count; ++i) lane.entered[step.first + i] = true;
 }
 
 }  // namespace
@@ -205,7 +217,6 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, 
   lane.arena_used = 0;
   lane.slots.assign(schedule.slots, {});
   lane.chunks.clear();
-  lane.entered.assign(schedule.chunks, false);
   lane.sum_starts.clear();
   std::size_t total = 0;
   for (std::uint32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
@@ -230,7 +241,7 @@ Status execute(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) n
     case Op::decode_add:
       return decode(lane, step, seal);
     default:
-      compute(lane, step);
+      compute(lane, step, rank);
       return Status::ok;
   }
 }

@@ -43,7 +43,6 @@ struct Lane {
   std::vector<float> sums;     // of the piece's chunks, one after the other
   std::vector<float> scratch;  // laid out as sums
   std::vector<Range> chunks;
-  std::vector<bool> entered;  // by chunk: this rank's numbers have entered the sum
   std::vector<std::size_t> sum_starts;
   std::span<std::byte> arena;  // messages are encoded into it, one after the other
   std::size_t arena_used = 0;
@@ -72,10 +71,10 @@ struct Lane {
   /// How often the message of the step is sent, if it is for this step to count.
   std::uint32_t sends() const { return operation->routine->lifetimes.sends[at]; }
 
+  bool encodes_finished() const { return operation->routine->lifetimes.of_finished[at]; }
+
   /// By which the numbers that the step encodes have been divided.
-  float divisor() const {
-    return operation->routine->lifetimes.of_finished[at] ? operation->divisor : 1;
-  }
+  float divisor() const { return encodes_finished() ? operation->divisor : 1; }
 
   TensorStatistics& spend(std::size_t tensor) {
     return spent.emplace_back(Spent{tensor, {}}).statistics;

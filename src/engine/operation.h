@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/fork.h"
 #include "collective/lifetimes.h"
 #include "engine/layout.h"
 #include "feedback/residuals.h"
@@ -20,6 +21,7 @@ namespace gradwire::engine {
 
 /// What the caller's `Work` and the engine share.
 struct WorkState {
+  const HomeProcess home;
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;                                         // guarded by mutex
@@ -38,7 +40,8 @@ struct Item {
   Codec codec;                  // fitted to this rank's numbers
   std::vector<double> notes{};  // of the fitting
   Codec sums_codec;
-  std::uint64_t name = 0;
+  std::uint64_t name = 0;      // what random numbers know it by
+  std::uint64_t turn = 0;      // see `EncodeOptions`
   std::size_t tensor = 0;      // of the call; parts of a tensor share it
   Residuals::Loan residual{};  // none: no feedback
 
@@ -51,9 +54,13 @@ struct Item {
 
 /// What to do, whatever the numbers are.
 struct Routine {
-  explicit Routine(Schedule made) : schedule(std::move(made)), lifetimes(lifetimes_of(schedule)) {}
+  Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me)
+      : schedule(algorithm.make(collective, ranks, me)),
+        lifetimes(lifetimes_of(schedule)),
+        copies(algorithm.copies) {}
   const Schedule schedule;
   const Lifetimes lifetimes;
+  const std::uint32_t copies;  // as in `Algorithm`
 };
 
 struct Operation {

@@ -221,7 +221,8 @@ TEST(MeasuredError, is_measured_only_when_asked_for_and_changes_no_bit) {
     for (const bool measured : {false, true}) {
       Numbers& x = results[measured] = gaussian(100'000, me.rank());
       const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse("uniform:bits=2")};
-      Work work = me.all_reduce({&tensor, 1}, {.algorithm = "sra", .measure_error = measured});
+      Work work =
+          me.all_reduce({&tensor, 1}, {.step = 1, .algorithm = "sra", .measure_error = measured});
       work.wait();
       EXPECT_EQ(work.statistics().tensors[0].energy > 0, measured);
       EXPECT_EQ(work.statistics().tensors[0].squared_error > 0, measured);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "codec/kernels/cast.h"
 #include "feedback/residuals.h"
 #include "gradwire/codec.h"
 
@@ -100,6 +101,32 @@ TEST(Conservation, what_travels_as_it_is_leaves_nothing) {
     for (std::size_t i = 0; i < input.size(); ++i) {
       EXPECT_EQ(residual.numbers[i], sent.numbers[i] != 0 ? 0 : input[i]) << spec << ", " << i;
     }
+  }
+}
+
+/// As a tensor of half precision holds them.
+std::vector<float> rounded(std::vector<float> numbers, Dtype dtype) {
+  kernels::round_to(dtype, numbers);
+  return numbers;
+}
+
+TEST(Conservation, rounding_to_half_precision_loses_nothing) {
+  std::mt19937 random(13);
+  const std::vector<float> numbers = gradient(random, kMostElements);
+  for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
+    const std::vector<float> delivered = rounded(numbers, dtype);
+    std::vector<std::uint16_t> memory(kMostElements);
+    const TensorView tensor{memory.data(), kMostElements, dtype};
+
+    Residual alone{numbers};
+    alone.release(tensor);
+    Residual first{std::vector<float>(kMostElements + 3, 1)};  // which holds something already
+    first.keep_rounding(3, numbers, tensor, 4);
+    for (std::size_t i = 0; i < kMostElements; ++i) {
+      EXPECT_EQ(alone.numbers[i], numbers[i] - delivered[i]) << i;
+      EXPECT_EQ(first.numbers[3 + i], 1 + 4 * (numbers[i] - delivered[i])) << i;
+    }
+    EXPECT_EQ(first.numbers[2], 1);
   }
 }
 

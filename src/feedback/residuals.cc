@@ -15,7 +15,7 @@
 namespace gradwire {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x33534552'57475247;  // "GRGWRES3"
+constexpr std::uint64_t kMagic = 0x34534552'57475247;  // "GRGWRES4"
 
 void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
   const auto* const from = static_cast<const std::byte*>(data);
@@ -63,6 +63,7 @@ class Reader {
 };
 
 void put_fitted(std::vector<std::byte>& to, const Residual& residual) {
+  put_number(to, residual.turn);
   put_number(to, residual.sent_since_fit);
   put_number(to, residual.fitted ? residual.fitted->uses : 0);
   if (!residual.fitted) return;
@@ -72,6 +73,7 @@ void put_fitted(std::vector<std::byte>& to, const Residual& residual) {
 }
 
 void take_fitted(Reader& reader, Residual& residual) {
+  residual.turn = reader.number();
   residual.sent_since_fit = reader.number();
   const auto uses = static_cast<std::uint32_t>(reader.number());
   if (uses == 0) return;
@@ -98,7 +100,27 @@ void each_stretch(ConstTensorView input, Visit visit) {
   }
 }
 
+/// Looks at exponents only, of a stretch at a time without branches.
+template <typename Bits>
+bool all_finite(const Bits* numbers, std::size_t count, Bits infinity) noexcept {
+  for (std::size_t first = 0; first < count; first += kAtOnce) {
+    const std::size_t end = std::min(count, first + kAtOnce);
+    Bits found = 0;
+    for (std::size_t i = first; i < end; ++i) found |= (numbers[i] & infinity) == infinity ? 1 : 0;
+    if (found != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+bool all_finite(ConstTensorView input) noexcept {
+  if (input.dtype == Dtype::f32) {
+    return all_finite(static_cast<const std::uint32_t*>(input.data), input.count, 0x7F800000u);
+  }
+  const std::uint16_t infinity = input.dtype == Dtype::f16 ? 0x7C00 : 0x7F80;
+  return all_finite(static_cast<const std::uint16_t*>(input.data), input.count, infinity);
+}
 
 void Residual::accumulate(ConstTensorView input, const Momentum& how) {
   masking = how.masking;
@@ -138,7 +160,12 @@ Codec Residual::fit(const Codec& codec, std::vector<double>& notes, std::uint32_
 
 void Residual::release(TensorView to) noexcept {
   kernels::cast({numbers.data(), numbers.size()}, to, Into::assign);
-  std::ranges::fill(numbers, 0.0f);
+  each_stretch(to, [&](std::size_t first, std::span<const float> released) {
+    float* const kept = numbers.data() + first;
+    for (std::size_t i = 0; i < released.size(); ++i) {
+      kept[i] = finite_or_zero(kept[i] - released[i]);
+    }
+  });
 }
 
 void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
@@ -148,6 +175,16 @@ void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<
     kept[i] = finite_or_zero((wanted[i] - sent[i]) * divisor);
   }
   if (masking) std::fill_n(momentum.begin() + static_cast<std::ptrdiff_t>(first), sent.size(), 0);
+}
+
+void Residual::keep_rounding(std::size_t first, std::span<const float> sums, ConstTensorView stored,
+                             float divisor) noexcept {
+  each_stretch(stored, [&](std::size_t begin, std::span<const float> delivered) {
+    float* const kept = numbers.data() + first + begin;
+    for (std::size_t i = 0; i < delivered.size(); ++i) {
+      kept[i] = finite_or_zero(kept[i] + (sums[begin + i] - delivered[i]) * divisor);
+    }
+  });
 }
 
 void Residual::keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept {
@@ -195,10 +232,23 @@ Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
   return Loan(known.get(), {this});
 }
 
+void Residuals::refuse_while_lent() const {
+  for (const auto& [name, residual] : by_name_) {
+    if (!residual->lent) continue;
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("an operation with feedback on a tensor '{}' is under way: wait for the "
+                    "operations before you save or load residuals",
+                    name));
+  }
+}
+
 std::vector<std::byte> Residuals::save() const {
   const std::lock_guard lock(mutex_);
+  refuse_while_lent();
   std::vector<std::byte> bytes;
   put_number(bytes, kMagic);
+  put_number(bytes, operations);
   put_number(bytes, by_name_.size());
   for (const auto& [name, residual] : by_name_) {
     put_text(bytes, name);
@@ -213,11 +263,12 @@ std::vector<std::byte> Residuals::save() const {
 }
 
 void Residuals::load(std::span<const std::byte> bytes) {
-  if (bytes.size() < 24) refuse();
+  if (bytes.size() < 32) refuse();
   const auto body = bytes.first(bytes.size() - 8);
   if (checksum(body) != gradwire::load<std::uint64_t>(bytes.data() + body.size())) refuse();
   Reader reader(body);
   if (reader.number() != kMagic) refuse();
+  const std::uint64_t counted = reader.number();
   std::map<std::string, std::unique_ptr<Residual>> loaded;
   for (std::uint64_t left = reader.number(); left > 0; --left) {
     std::string name = reader.text();
@@ -232,6 +283,8 @@ void Residuals::load(std::span<const std::byte> bytes) {
   }
   if (!reader.at_end()) refuse();
   const std::lock_guard lock(mutex_);
+  refuse_while_lent();
+  operations = counted;
   by_name_ = std::move(loaded);
 }
 
@@ -241,9 +294,11 @@ void Residuals::add(const Residuals& others,
     if (to.size() < from.size()) to.resize(from.size());  // momentum, where there was none
     for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i] * factor;
   };
+  operations = std::max(operations.load(), others.operations.load());
   for (const auto& [name, other] : others.by_name_) {
     const Loan own = borrow(name, other->numbers.size());
     const float factor = scale(name);
+    own->turn = std::max(own->turn, other->turn);
     add_scaled(own->numbers, other->numbers, factor);
     add_scaled(own->momentum, other->momentum, factor);
   }

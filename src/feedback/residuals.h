@@ -1,9 +1,9 @@
 // What compression held back, kept until the next step: error feedback.
 //
 // A tensor's residual is added to its numbers before anything is encoded, and becomes what the
-// messages lacked that this rank made of them or of sums of them. So nothing is lost over many
-// steps: the results and all ranks' residuals are the sum of all inputs, whoever adds up which
-// part.
+// messages lacked that this rank made of them or of sums of them. Sums count as they are
+// delivered, rounded to the tensor's dtype. So nothing is lost over many steps: the results and all
+// ranks' residuals are the sum of all inputs, whoever adds up which part.
 #pragma once
 
 #include <atomic>
@@ -39,10 +39,14 @@ struct FittedCodec {
   std::uint64_t first_sent = 0;  // numbers, when it was new
 };
 
+/// Whether a residual may take up these numbers: neither NaN nor infinity must come again forever.
+bool all_finite(ConstTensorView input) noexcept;
+
 struct Residual {
   std::vector<float> numbers;
   std::vector<float> momentum{};  // empty while there is none
   bool masking = false;           // of the last input
+  std::uint64_t turn = 0;         // of sparse codecs, see `EncodeOptions`
   std::optional<FittedCodec> fitted{};
   std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec, not of sums
   bool lent = false;                              // guarded by the mutex of `Residuals`
@@ -54,7 +58,7 @@ struct Residual {
   /// `reuse` says; see `Tensor`. `notes` are emptied if they are not of these numbers.
   Codec fit(const Codec& codec, std::vector<double>& notes, std::uint32_t reuse);
 
-  /// Puts all numbers where the input was, and keeps nothing: for a rank that is alone.
+  /// Puts all numbers where the input was, and keeps what rounding takes: for a rank that is alone.
   void release(TensorView to) noexcept;
 
   /// Keeps the rest of some of the numbers, or of sums that they entered: what was `wanted` and not
@@ -62,7 +66,12 @@ struct Residual {
   void keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
             float divisor) noexcept;
 
-  /// The same for a sparse codec, which sends few numbers: first what was wanted is kept whole,
+  /// Keeps as well what rounding took of `sums`, which had been divided, where all ranks store
+  /// them: for one of the ranks.
+  void keep_rounding(std::size_t first, std::span<const float> sums, ConstTensorView stored,
+                     float divisor) noexcept;
+
+  /// `keep` for a sparse codec, which sends few numbers: first what was wanted is kept whole,
   /// unless it is these very numbers, then what was sent is taken away, at these places behind
   /// `first`.
   void keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept;
@@ -84,15 +93,21 @@ class Residuals {
   /// another number of elements before, or when it is lent already. Any thread.
   Loan borrow(const std::string& name, std::size_t count);
 
-  /// All residuals as bytes, and back, replacing what there is. Not while operations are under way.
-  /// `load` throws `Error(bad_frame)` for bytes that `save` has not made.
+  /// Operations that the communicator began, by which they are told apart.
+  std::atomic<std::uint64_t> operations = 0;
+
+  /// All of this as bytes, and back, replacing what there is. Both throw `Error(invalid_argument)`
+  /// while a residual is lent; `load` throws `Error(bad_frame)` for bytes that `save` has not made.
+  /// Any thread.
   std::vector<std::byte> save() const;
   void load(std::span<const std::byte> bytes);
 
-  /// Adds others to these, each times what `scale` says for its tensor.
+  /// Adds others to these, each times what `scale` says for its tensor. Counts become the largest.
   void add(const Residuals& others, const std::function<float(const std::string&)>& scale);
 
  private:
+  void refuse_while_lent() const;  // with mutex_ held
+
   mutable std::mutex mutex_;
   std::map<std::string, std::unique_ptr<Residual>> by_name_;  // guarded by mutex_
 };

@@ -1,5 +1,7 @@
 #include "codec/kernels/cast.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "codec/kernels/cast.cc"
 #include <hwy/foreach_target.h>
@@ -69,6 +71,18 @@ void cast(ConstTensorView from, TensorView to, Into into) noexcept {
     return;
   }
   HWY_DYNAMIC_DISPATCH(cast_any)(from, to, into == Into::add);
+}
+
+void round_to(Dtype dtype, std::span<float> numbers) noexcept {
+  if (dtype == Dtype::f32) return;
+  constexpr std::size_t kAtOnce = 1024;
+  std::uint16_t halves[kAtOnce];
+  for (std::size_t first = 0; first < numbers.size(); first += kAtOnce) {
+    const std::size_t count = std::min(kAtOnce, numbers.size() - first);
+    const TensorView floats{numbers.data() + first, count, Dtype::f32};
+    cast(floats, {halves, count, dtype}, Into::assign);
+    cast(ConstTensorView{halves, count, dtype}, floats, Into::assign);
+  }
 }
 
 }  // namespace gradwire::kernels

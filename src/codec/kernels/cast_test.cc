@@ -103,6 +103,14 @@ TEST_P(Cast, sums_are_rounded_once) {
   }
 }
 
+TEST_P(Cast, rounding_in_place_gives_what_a_tensor_would_hold) {
+  const std::vector<float> x = gradient_like(3001, 1);
+  const Tensor held(x, GetParam());
+  std::vector<float> rounded = x;
+  kernels::round_to(GetParam(), rounded);
+  for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(rounded[i], held[i]) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(, Cast, testing::Values(Dtype::f16, Dtype::bf16),
                          [](const auto& tested) { return std::string(name_of(tested.param)); });
 

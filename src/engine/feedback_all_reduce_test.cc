@@ -1,0 +1,222 @@
+// Feedback in all_reduces: nothing is lost over many steps, and what is not finite does no harm.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "codec/kernels/cast.h"
+#include "engine/engine_test_ranks.h"
+#include "feedback/residuals.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kCount = 1300;
+
+/// A tensor of any dtype.
+struct Values {
+  Dtype dtype;
+  std::vector<std::byte> memory;
+
+  Values(const Numbers& numbers, Dtype as) : dtype(as), memory(numbers.size() * size_of(as)) {
+    kernels::cast({numbers.data(), numbers.size()}, view(), Into::assign);
+  }
+  TensorView view() { return {memory.data(), memory.size() / size_of(dtype), dtype}; }
+  Numbers numbers() {
+    Numbers floats(view().count);
+    kernels::cast(view(), {floats.data(), floats.size()}, Into::assign);
+    return floats;
+  }
+};
+
+struct Kept {
+  Numbers numbers, momentum;
+  friend bool operator==(const Kept&, const Kept&) = default;
+};
+
+/// What feedback keeps of the tensor "x".
+Kept kept(const Communicator& rank) {
+  Residuals residuals;
+  residuals.load(rank.save_residuals());
+  const auto residual = residuals.borrow("x", kCount);
+  return {residual->numbers, residual->momentum};
+}
+
+/// The results of all ranks.
+std::vector<Numbers> exchange(RanksHere& ranks, std::vector<Values> x, const Tensor& how,
+                              const OperationOptions& options) {
+  std::vector<Numbers> results(ranks.size());
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Tensor tensor = how;
+    tensor.name = "x";
+    tensor.view = x[me.rank()].view();
+    tensor.feedback = true;
+    me.all_reduce({&tensor, 1}, options).wait();
+    results[me.rank()] = x[me.rank()].numbers();
+  });
+  return results;
+}
+
+struct Gradients {
+  std::mt19937 random{1};
+  Values next(Dtype dtype) {
+    std::normal_distribution<float> normal;
+    Numbers x(kCount);
+    for (float& value : x) value = normal(random) + 0.5f;
+    return {x, dtype};
+  }
+};
+
+struct Hosts {
+  std::uint32_t count, per_host;
+  std::uint32_t ranks() const { return count * per_host; }
+};
+
+void expect_conserved(const char* codec, const Hosts& hosts, Dtype dtype, bool average,
+                      const std::vector<std::string>& algorithms) {
+  constexpr std::uint64_t kSteps = 40;
+  const double unit = average ? hosts.ranks() : 1;
+  auto ranks = Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
+  std::vector<double> missing(kCount);
+  Gradients gradients;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    std::vector<Values> x;
+    for (std::uint32_t rank = 0; rank < hosts.ranks(); ++rank) {
+      x.push_back(gradients.next(dtype));
+      const Numbers input = x.back().numbers();
+      for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
+    }
+    const auto results = exchange(
+        ranks, std::move(x), {.codec = Codec::parse(codec)},
+        {.step = step, .algorithm = algorithms[step % algorithms.size()], .average = average});
+    for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));
+    for (std::size_t i = 0; i < kCount; ++i) missing[i] -= results[0][i] * unit;
+  }
+  float largest = 0;
+  for (const auto& rank : ranks) {
+    const Numbers rest = kept(*rank).numbers;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      missing[i] -= rest[i];
+      largest = std::max(largest, std::fabs(rest[i]));
+    }
+  }
+  const bool exact = Codec::parse(codec).traits().lossless && dtype == Dtype::f32;
+  EXPECT_EQ(largest > 0, !exact);
+  // A few roundings to fp32 per step, of numbers up to 100.
+  for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(missing[i], 0, 1e-3) << i;
+}
+
+class Conserved : public testing::TestWithParam<const char*> {};
+
+TEST_P(Conserved, results_and_residuals_are_the_sum_of_all_inputs) {
+  for (const Hosts& hosts : {Hosts{1, 3}, Hosts{3, 2}}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+      for (const bool average : {false, true}) {
+        std::vector<std::vector<std::string>> orders;
+        for (const auto& each : usable_algorithms(hosts.ranks(), hosts.per_host)) {
+          orders.push_back({each});
+        }
+        // One after the other, so that other ranks add up what a residual belongs to.
+        orders.push_back(usable_algorithms(hosts.ranks(), hosts.per_host));
+        for (const auto& order : orders) {
+          SCOPED_TRACE(std::to_string(hosts.count) + " hosts of " + std::to_string(hosts.per_host) +
+                       ", " + name_of(dtype) + ", " + order[0] + (order.size() > 1 ? ", …" : "") +
+                       (average ? ", average" : ""));
+          expect_conserved(GetParam(), hosts, dtype, average, order);
+        }
+      }
+    }
+  }
+}
+
+std::string name_of_codec(const testing::TestParamInfo<const char*>& one) {
+  std::string name = one.param;
+  std::erase_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; });
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, Conserved,
+                         testing::Values("none", "fp16", "uniform:bits=2,rounding=nearest", "sign",
+                                         "grid:step=2,rounding=nearest", "topk:density=0.05",
+                                         "topk:density=0.05,values=int8",
+                                         "topk:density=0.2,values=mean", "randomk:density=0.05"),
+                         name_of_codec);
+
+/// Momentum makes numbers that half precision does not hold.
+TEST(Conserved, one_rank_alone_keeps_what_rounding_takes) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    auto ranks = Communicator::in_process(1);
+    std::vector<double> missing(kCount), speed(kCount);
+    Gradients gradients;
+    for (int step = 0; step < 100; ++step) {
+      Values x = gradients.next(dtype);
+      const Numbers input = x.numbers();
+      const Numbers result = exchange(ranks, {x}, {.momentum = 0.9f}, {})[0];
+      for (std::size_t i = 0; i < kCount; ++i) {
+        speed[i] = 0.9f * speed[i] + input[i];
+        missing[i] += speed[i] - result[i];
+      }
+    }
+    const Numbers rest = kept(*ranks[0]).numbers;
+    EXPECT_EQ(rest == Numbers(kCount), dtype == Dtype::f32);
+    for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(missing[i], rest[i], 1e-3) << i;
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+
+class NotFinite : public testing::TestWithParam<const char*> {};
+
+/// On one rank: as when a loss scaler has scaled too far up there.
+TEST_P(NotFinite, arrives_everywhere_and_leaves_the_ranks_residual_and_momentum_as_they_were) {
+  const Tensor how{.codec = Codec::parse(GetParam()), .momentum = 0.5f};
+  for (const Hosts& hosts : {Hosts{1, 1}, Hosts{1, 3}, Hosts{3, 2}}) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+      for (const std::string& algorithm : usable_algorithms(hosts.ranks(), hosts.per_host)) {
+        SCOPED_TRACE(algorithm + ", " + name_of(dtype));
+        auto ranks =
+            Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
+        const OperationOptions options{.algorithm = algorithm};
+        Gradients gradients;
+        const auto inputs = [&] {
+          std::vector<Values> x;
+          while (x.size() < ranks.size()) x.push_back(gradients.next(dtype));
+          return x;
+        };
+        exchange(ranks, inputs(), how, options);
+        const Kept before = kept(*ranks[0]);
+        for (const float bad : {NAN, INFINITY, -INFINITY}) {
+          std::vector<Values> x = inputs();
+          Numbers broken = x[0].numbers();
+          broken[700] = bad;
+          x[0] = {broken, dtype};
+          for (const Numbers& result : exchange(ranks, std::move(x), how, options)) {
+            EXPECT_FALSE(std::isfinite(result[700])) << bad;
+          }
+          EXPECT_EQ(kept(*ranks[0]), before) << bad;
+        }
+        // The next step delivers what was held back before.
+        std::vector<double> expected(kCount);
+        for (const auto& rank : ranks) {
+          const Numbers rest = kept(*rank).numbers;
+          for (std::size_t i = 0; i < kCount; ++i) expected[i] += rest[i];
+        }
+        const std::vector<Values> zeros(ranks.size(), Values(Numbers(kCount), dtype));
+        const auto results = exchange(ranks, zeros, {}, options);
+        for (std::size_t i = 0; i < kCount; ++i) {
+          ASSERT_NEAR(results[0][i], expected[i], 0.01 * (1 + std::fabs(expected[i]))) << i;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, NotFinite,
+                         testing::Values("none", "fp16", "uniform", "sign", "exponential", "grid",
+                                         "topk:density=0.05", "topk:density=0.05,values=int8",
+                                         "topk:density=0.2,values=mean", "randomk:density=0.05"),
+                         name_of_codec);
+
+}  // namespace
+}  // namespace gradwire
