@@ -1,12 +1,19 @@
 #include "communicator_binding.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <functional>
+#include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "array_views.h"
@@ -15,24 +22,36 @@
 namespace gradwire::python {
 namespace {
 
+constexpr auto kMoment = std::chrono::milliseconds(50);  // between looks for Ctrl-C
+
 /// An operation with the arrays it works on: they must not go away before it is done.
 class PyWork {
  public:
   PyWork(Work work, std::vector<OutputArray> arrays)
-      : work_(std::move(work)), arrays_(std::move(arrays)) {}
+      : work_(std::move(work)), arrays_(std::move(arrays)) {
+    abandoned().remove_if([](const PyWork& each) { return each.done(); });
+  }
   PyWork(PyWork&&) = default;
   PyWork& operator=(PyWork&&) = delete;
   ~PyWork() {
     if (arrays_.empty()) return;  // moved from, or nothing to keep
+    const nb::error_scope raised_before;
     try {
-      wait();
+      if (!interrupted_) wait();
     } catch (const Error&) {  // whoever wanted to know has waited
+    } catch (nb::python_error&) {
+      PyErr_SetInterrupt();  // destructors cannot raise it: the next line of Python does
     }
+    if (!work_.done()) abandoned().push_back(std::move(*this));
   }
 
+  /// Answers Ctrl-C: the operation goes on, and can be waited for again.
   void wait() {
-    const nb::gil_scoped_release released;
-    work_.wait();
+    while (!wait_a_moment()) {
+      if (PyErr_CheckSignals() == 0) continue;
+      interrupted_ = true;
+      throw nb::python_error();
+    }
   }
   bool done() const { return work_.done(); }
   nb::tuple statistics() const {
@@ -41,22 +60,47 @@ class PyWork {
   }
 
  private:
+  /// Interrupted and deleted, under way nevertheless. Guarded by the GIL; never destroyed, since
+  /// the communicator's thread may write to the arrays as long as the process lives.
+  static std::list<PyWork>& abandoned() {
+    static auto& works = *new std::list<PyWork>;
+    return works;
+  }
+  bool wait_a_moment() {
+    const nb::gil_scoped_release released;
+    return work_.wait_for(kMoment);
+  }
+
   Work work_;
   std::vector<OutputArray> arrays_;
+  bool interrupted_ = false;
 };
 
 std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<long>(seconds * 1000));
+  if (!(seconds > 0)) throw nb::value_error("timeout is in seconds: take more than 0");
+  const std::chrono::duration<double> asked(std::min(seconds, 1e9));
+  return std::min(std::chrono::ceil<std::chrono::milliseconds>(asked), kMaxTimeout);
 }
 
-OperationOptions operation_options(std::uint64_t seed, std::uint64_t step,
-                                   const std::string& algorithm, double timeout,
+OperationOptions operation_options(std::uint64_t seed, std::optional<std::uint64_t> step,
+                                   const std::string& algorithm, std::optional<double> timeout,
                                    bool average = false) {
   return {.seed = seed,
           .step = step,
           .algorithm = algorithm,
-          .timeout = milliseconds(timeout),
+          .timeout = timeout ? milliseconds(*timeout) : std::chrono::milliseconds(0),
           .average = average};
+}
+
+/// Throws KeyboardInterrupt, or what else a signal's handler raises. Looks every `kMoment`.
+std::function<void()> look_for_signals() {
+  return [next = std::chrono::steady_clock::time_point()]() mutable {
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next) return;
+    next = now + kMoment;
+    const nb::gil_scoped_acquire acquired;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  };
 }
 
 std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
@@ -66,6 +110,7 @@ std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
                                       const std::string& transport, const std::string& algorithm,
                                       const std::string& interface, std::uint16_t port,
                                       double timeout, std::uint32_t lanes, std::uint32_t threads) {
+  const std::chrono::milliseconds waits = milliseconds(timeout);
   const nb::gil_scoped_release released;
   return Communicator::connect({.rank = rank,
                                 .size = size,
@@ -79,9 +124,10 @@ std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
                                 .algorithm = algorithm,
                                 .interface = interface,
                                 .port = port,
-                                .timeout = milliseconds(timeout),
+                                .timeout = waits,
                                 .lanes = lanes,
-                                .threads = threads});
+                                .threads = threads,
+                                .while_waiting = look_for_signals()});
 }
 
 /// The arrays of one call, as tensors.
@@ -95,14 +141,32 @@ struct Call {
       arrays.emplace_back(objects[i], "x");
       tensors.push_back({names.at(i), arrays.back().view(), codecs.at(i)});
     }
+    check_apart();
+  }
+
+ private:
+  /// What two arrays share would be added up twice.
+  void check_apart() const {
+    using Bytes = std::pair<const std::byte*, const std::byte*>;
+    std::vector<Bytes> all;
+    for (const Tensor& tensor : tensors) {
+      const TensorView& x = tensor.view;
+      const auto* begin = static_cast<const std::byte*>(x.data);
+      if (x.count > 0) all.emplace_back(begin, begin + x.count * size_of(x.dtype));
+    }
+    std::ranges::sort(all);
+    const auto overlap = [](const Bytes& a, const Bytes& b) { return b.first < a.second; };
+    if (std::ranges::adjacent_find(all, overlap) != all.end()) {
+      throw nb::value_error("arrays of one call share memory: give each number once");
+    }
   }
 };
 
 PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
                   const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
                   bool feedback, float momentum, bool nesterov, bool masking, std::uint32_t reuse,
-                  bool average, std::uint64_t seed, std::uint64_t step,
-                  const std::string& algorithm, double timeout) {
+                  bool average, std::uint64_t seed, std::optional<std::uint64_t> step,
+                  const std::string& algorithm, std::optional<double> timeout) {
   Call call(names, arrays, codecs);
   for (Tensor& tensor : call.tensors) {
     tensor.feedback = feedback;
@@ -118,7 +182,8 @@ PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
 
 PyWork broadcast(Communicator& ranks, const std::vector<std::string>& names,
                  const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
-                 std::uint32_t root, std::uint64_t seed, std::uint64_t step, double timeout) {
+                 std::uint32_t root, std::uint64_t seed, std::optional<std::uint64_t> step,
+                 std::optional<double> timeout) {
   Call call(names, arrays, codecs);
   Work work = ranks.broadcast(call.tensors, root, operation_options(seed, step, "", timeout));
   return {std::move(work), std::move(call.arrays)};
@@ -135,8 +200,8 @@ void load_residuals(Communicator& ranks, nb::handle saved) {
 }
 
 PyWork reduce_scatter(Communicator& ranks, const std::string& name, const nb::object& array,
-                      const Codec& codec, bool average, std::uint64_t seed, std::uint64_t step,
-                      double timeout) {
+                      const Codec& codec, bool average, std::uint64_t seed,
+                      std::optional<std::uint64_t> step, std::optional<double> timeout) {
   Call call({name}, {array}, {codec});
   Work work =
       ranks.reduce_scatter(call.tensors[0], operation_options(seed, step, "", timeout, average));
@@ -144,7 +209,8 @@ PyWork reduce_scatter(Communicator& ranks, const std::string& name, const nb::ob
 }
 
 PyWork all_gather(Communicator& ranks, const std::string& name, const nb::object& array,
-                  const Codec& codec, std::uint64_t seed, std::uint64_t step, double timeout) {
+                  const Codec& codec, std::uint64_t seed, std::optional<std::uint64_t> step,
+                  std::optional<double> timeout) {
   Call call({name}, {array}, {codec});
   Work work = ranks.all_gather(call.tensors[0], operation_options(seed, step, "", timeout));
   return {std::move(work), std::move(call.arrays)};
@@ -162,22 +228,22 @@ void add_communicator(nb::module_& module) {
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
       .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "feedback"_a, "momentum"_a,
-           "nesterov"_a, "masking"_a, "reuse"_a, "average"_a, "seed"_a, "step"_a, "algorithm"_a,
-           "timeout"_a)
+           "nesterov"_a, "masking"_a, "reuse"_a, "average"_a, "seed"_a, "step"_a.none(),
+           "algorithm"_a, "timeout"_a.none())
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
-      .def("broadcast", &broadcast, "names"_a, "arrays"_a, "codecs"_a, "root"_a, "seed"_a, "step"_a,
-           "timeout"_a)
+      .def("broadcast", &broadcast, "names"_a, "arrays"_a, "codecs"_a, "root"_a, "seed"_a,
+           "step"_a.none(), "timeout"_a.none())
       .def("reduce_scatter", &reduce_scatter, "name"_a, "array"_a, "codec"_a, "average"_a, "seed"_a,
-           "step"_a, "timeout"_a)
-      .def("all_gather", &all_gather, "name"_a, "array"_a, "codec"_a, "seed"_a, "step"_a,
-           "timeout"_a)
+           "step"_a.none(), "timeout"_a.none())
+      .def("all_gather", &all_gather, "name"_a, "array"_a, "codec"_a, "seed"_a, "step"_a.none(),
+           "timeout"_a.none())
       .def(
           "barrier",
-          [](Communicator& ranks, double timeout) {
-            return PyWork(ranks.barrier(operation_options(0, 0, "", timeout)), {});
+          [](Communicator& ranks, std::optional<double> timeout) {
+            return PyWork(ranks.barrier(operation_options(0, std::nullopt, "", timeout)), {});
           },
-          "timeout"_a);
+          "timeout"_a.none());
   module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "encryption"_a,
              "certificate"_a, "private_key"_a, "authority"_a, "transport"_a, "algorithm"_a,
              "interface"_a, "port"_a, "timeout"_a, "lanes"_a, "threads"_a);

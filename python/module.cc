@@ -148,8 +148,8 @@ RandomKey random_key(nb::handle seed, nb::handle step, nb::handle tensor, nb::ha
 }
 
 EncodeOptions encode_options(const RandomKey& key, nb::handle first_element) {
-  const EncodeOptions options{.random = key,
-                              .first_element = natural(first_element, "first_element")};
+  const EncodeOptions options{
+      .random = key, .first_element = natural(first_element, "first_element"), .turn = key.step};
   if (options.first_element % kSliceAlignment != 0) {
     throw nb::value_error("first_element must be a multiple of 128: slices start there");
   }
@@ -195,7 +195,7 @@ nb::object encode_many(const std::vector<Codec>& codecs, const std::vector<nb::o
     inputs.emplace_back(arrays[i], "x");
     segments.push_back({.codec = codecs.at(i),
                         .values = inputs.back().view(),
-                        .options = {.random = key, .first_element = 0}});
+                        .options = {.random = key, .turn = key.step}});
     ++key.tensor;
   }
   return encode_segments(segments);

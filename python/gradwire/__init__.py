@@ -100,6 +100,8 @@ class Codec:
     __slots__ = ("_native",)
 
     def __init__(self, spec: str) -> None:
+        if not isinstance(spec, str):
+            raise TypeError(f"a codec is made from a text such as 'grid:step=0.5', not {spec!r}")
         self._native = _gradwire.Codec.parse(spec)
 
     @property
@@ -145,6 +147,8 @@ class Codec:
         index: the same arguments give the same bytes on every machine, different ones independent
         draws. To encode a slice of a tensor, pass where it starts as `first_element`, a multiple of
         128; it then draws what the whole tensor would draw.
+
+        ``topk:values=mean`` sends the positive numbers at even steps, the negative ones at odd.
         """
         return self._native.encode(x, seed, step, tensor, rank, first_element)
 

@@ -41,9 +41,9 @@ class Communicator:
         reuse: int,
         average: bool,
         seed: int,
-        step: int,
+        step: int | None,
         algorithm: str,
-        timeout: float,
+        timeout: float | None,
     ) -> Work: ...
     def save_residuals(self) -> bytes: ...
     def load_residuals(self, saved: Any) -> None: ...
@@ -54,8 +54,8 @@ class Communicator:
         codecs: list[Codec],
         root: int,
         seed: int,
-        step: int,
-        timeout: float,
+        step: int | None,
+        timeout: float | None,
     ) -> Work: ...
     def reduce_scatter(
         self,
@@ -64,13 +64,19 @@ class Communicator:
         codec: Codec,
         average: bool,
         seed: int,
-        step: int,
-        timeout: float,
+        step: int | None,
+        timeout: float | None,
     ) -> Work: ...
     def all_gather(
-        self, name: str, array: Any, codec: Codec, seed: int, step: int, timeout: float
+        self,
+        name: str,
+        array: Any,
+        codec: Codec,
+        seed: int,
+        step: int | None,
+        timeout: float | None,
     ) -> Work: ...
-    def barrier(self, timeout: float) -> Work: ...
+    def barrier(self, timeout: float | None) -> Work: ...
 
 def connect(
     rank: int,

@@ -30,7 +30,9 @@ class Statistics(NamedTuple):
 
 
 class Work:
-    """An operation under way. Keeps its arrays alive; waits when it is deleted."""
+    """An operation under way. Keeps its arrays alive; waits when it is deleted, unless Ctrl-C ended
+    an earlier wait or ends this one.
+    """
 
     __slots__ = ("_native", "_ranks")  # cleared in this order: the communicator goes last
 
@@ -39,7 +41,9 @@ class Work:
         self._ranks = ranks
 
     def wait(self) -> None:
-        """Returns when the operation is done; raises its `Error`. Releases the GIL."""
+        """Returns when the operation is done; raises its `Error`. Releases the GIL. After Ctrl-C
+        the operation goes on, and can be waited for again.
+        """
         self._native.wait()
 
     def done(self) -> bool:
@@ -52,14 +56,23 @@ class Work:
 
 
 def _native_codec(codec: Any) -> _gradwire.Codec:
-    return _gradwire.Codec.parse(codec) if isinstance(codec, str) else codec._native
+    if isinstance(codec, str):
+        return _gradwire.Codec.parse(codec)
+    if isinstance(native := getattr(codec, "_native", None), _gradwire.Codec):
+        return native
+    raise TypeError(
+        f"codec is {codec!r}; give a text such as 'grid:step=0.5', or gradwire.codec(…)"
+    )
 
 
 class Communicator:
     """This rank among the others. Made by `connect`.
 
     `x` is a writable array, as everywhere in this package, and is changed in place; `timeout` is in
-    seconds, None being what `connect` was given.
+    seconds, more than 0 and at most a year, None being what `connect` was given. Another `step`
+    draws other random numbers; None counts the operations of this communicator.
+
+    It belongs to the process that made it: in a child of a fork it can be dropped and nothing else.
     """
 
     __slots__ = ("_native",)
@@ -88,15 +101,15 @@ class Communicator:
         reuse: int = 1,
         average: bool = False,
         seed: int = 0,
-        step: int = 0,
+        step: int | None = None,
         algorithm: str = "",
         timeout: float | None = None,
     ) -> Work:
         """The sum over all ranks, in place, or with `average` their mean.
 
-        `x` may be a list of arrays: they travel together. `codec` is then one for all, or a list;
-        `name`, a list likewise, tells their random numbers apart. With `feedback`, what the codec
-        held back is added in the next call for an array of the same name.
+        `x` may be a list of arrays that share no memory: they travel together. `codec` is then one
+        for all, or a list; `name`, a list likewise, tells their random numbers apart. With
+        `feedback`, what the codec held back is added in the next call for an array of that name.
 
         With `momentum`, for gradients of momentum SGD, what is held back gains it as if it had been
         sent at once: the optimizer must then add none. `masking` ends it where a sparse codec
@@ -120,7 +133,7 @@ class Communicator:
                 seed,
                 step,
                 algorithm,
-                timeout or 0,
+                timeout,
             ),
             self._native,
         )
@@ -133,13 +146,13 @@ class Communicator:
         *,
         name: str | Sequence[str] | None = None,
         seed: int = 0,
-        step: int = 0,
+        step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
         arrays, names, codecs = _listed(x, name, codec)
         return Work(
-            self._native.broadcast(names, arrays, codecs, root, seed, step, timeout or 0),
+            self._native.broadcast(names, arrays, codecs, root, seed, step, timeout),
             self._native,
         )
 
@@ -151,7 +164,7 @@ class Communicator:
         name: str = "",
         average: bool = False,
         seed: int = 0,
-        step: int = 0,
+        step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
         """Of the `size` equal parts of `x`, this rank's becomes the sum, or with `average` the
@@ -159,7 +172,7 @@ class Communicator:
         """
         codec = _native_codec(codec)
         return Work(
-            self._native.reduce_scatter(name, x, codec, average, seed, step, timeout or 0),
+            self._native.reduce_scatter(name, x, codec, average, seed, step, timeout),
             self._native,
         )
 
@@ -170,24 +183,27 @@ class Communicator:
         *,
         name: str = "",
         seed: int = 0,
-        step: int = 0,
+        step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
         """Of the `size` equal parts of `x`, this rank's is sent to all."""
         codec = _native_codec(codec)
-        return Work(self._native.all_gather(name, x, codec, seed, step, timeout or 0), self._native)
+        return Work(self._native.all_gather(name, x, codec, seed, step, timeout), self._native)
 
     def save_residuals(self) -> bytes:
-        """What feedback keeps on this rank, for a checkpoint; not while operations run."""
+        """What feedback keeps on this rank, and the count of operations, for a checkpoint.
+
+        Raises an `Error` while an operation with feedback is under way: wait for it first.
+        """
         return self._native.save_residuals()
 
     def load_residuals(self, saved: Any) -> None:
-        """Continues with what `save_residuals` returned."""
+        """Continues with what `save_residuals` returned. Raises as that does."""
         self._native.load_residuals(saved)
 
     def barrier(self, *, timeout: float | None = None) -> Work:
         """Done when every rank has called it."""
-        return Work(self._native.barrier(timeout or 0), self._native)
+        return Work(self._native.barrier(timeout), self._native)
 
 
 def _listed(x: Any, name: Any, codec: Any) -> tuple[list[Any], list[str], list[Any]]:
@@ -227,8 +243,10 @@ def connect(
     """Connects with the other ranks. `rank` and `size` default to what torchrun sets in RANK and
     WORLD_SIZE, or with the store ``mpi`` to MPI's.
 
-    `store` is where ranks find one another: ``file:DIRECTORY``, a new directory that all of them
-    see, ``tcp:HOST:PORT``, where rank 0 listens, or ``mpi`` for jobs of mpirun and srun. `secret`
+    `store` is where ranks find one another: ``file:DIRECTORY``, a directory that all of them see,
+    and that without a secret belongs to this user alone; ``tcp:HOST:PORT``, where rank 0 listens on
+    what HOST is there (others do not reach a name that its /etc/hosts has for 127.0.1.1; behind NAT
+    give rank 0 0.0.0.0); or ``mpi`` for jobs of mpirun and srun. `secret`
     is a text that all ranks of a job know and nobody else: without it, whoever can read the store
     can join. `encryption`, of what goes over tcp by TLS 1.3, is ``auto`` (when there is a secret or
     a certificate), ``tls`` or ``none``, and the same on all ranks. `certificate`, `private_key` and
@@ -236,7 +254,8 @@ def connect(
     key without a password, and the authority that signed all ranks'. `transport` is ``auto``
     (shared memory inside a host; between hosts tcp, or mpi if that is the store), ``shm``, ``tcp``
     or ``mpi``. `interface` picks a network interface for tcp by name or address, `port` a port.
-    `timeout`, in seconds, is for connecting and for each operation. `threads` encode and decode; 0
+    `timeout`, in seconds, is for connecting and for each operation; what is longer than a year, or
+    infinite, is a year. `threads` encode and decode; 0
     leaves their number to the cores of this host.
     """
     place = {} if store == "mpi" else os.environ  # gradwire asks MPI itself

@@ -49,6 +49,12 @@ def test_left_out_keys_take_their_defaults():
     assert gradwire.codec("uniform:bucket=128") == gradwire.codec("uniform:bits=4")
 
 
+@pytest.mark.parametrize("given", [4, None, gradwire.codec("fp16")])
+def test_what_is_no_text_makes_no_codec(given):
+    with pytest.raises(TypeError, match="a codec is made from a text such as 'grid:step=0.5', not"):
+        gradwire.codec(given)
+
+
 def test_other_settings_make_unequal_codecs():
     assert gradwire.codec("uniform:bits=4") != gradwire.codec("uniform:bits=5")
     assert gradwire.codec("none") != gradwire.codec("sign")

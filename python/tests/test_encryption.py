@@ -123,7 +123,7 @@ def test_ranks_that_disagree_about_encryption_all_say_so(tmp_path, options):
         assert code == "invalid_argument"
         assert "TLS by the secret" in message
         assert "no encryption" in message
-        assert "give all ranks the same secret and encryption" in message
+        assert "give all ranks the same number of ranks, secret and encryption" in message
 
 
 def test_a_rank_without_the_secret_is_told_so_by_the_tcp_store():

@@ -66,8 +66,12 @@ def test_survivors_name_the_rank_within_the_deadline(tmp_path, transport, algori
             process.join(timeout=10)
     errors = [each for each in found if each[1] != "again"]
     assert {rank for rank, *_ in errors} == {0, 2, 3}
-    for _, code, message, seconds in errors:
-        assert code in ("peer_failed", "timeout")
+    codes = {code for _, code, _, _ in errors}
+    if fault == signal.SIGKILL:
+        assert codes == {"peer_failed"}
+    else:  # who has waited in vain tells the others
+        assert "timeout" in codes
+    for _, _, message, seconds in errors:
         assert f"rank {CULPRIT}" in message
         assert seconds < TIMEOUT + 5  # on a busy machine; the soak measures how late errors come
     assert [value for _, code, value, _ in found if code == "again"] == [5, 5, 5]
