@@ -23,7 +23,7 @@ gradients := data/gradients.safetensors
 
 .PHONY: help
 help: ## Print this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-12s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | awk -F'|' '{printf "make %-14s %s\n", $$1, $$2}'
 
 .PHONY: build
 build: build/release/build.ninja ## Build the release: command line at build/gradwire, package in .venv
@@ -49,8 +49,15 @@ test: build build/asan/build.ninja .venv/installed-trainers $(stamps)/apt-demo #
 	ctest --preset asan -j $(JOBS) --label-exclude slow
 
 .PHONY: wheel-test
-wheel-test: .venv/bin/python ## Install with pip into a fresh environment, without and with PyTorch, and use it
+wheel-test: .venv/bin/python ## Install by README's line into a fresh environment, without and with PyTorch, and use it
 	$(python) tests/wheel_test.py
+
+.PHONY: torch-sanitize
+torch-sanitize: build/torch-asan/build.ninja build/torch-tsan/build.ninja ## Run DDP's, FSDP2's and residual compression's tests with the modules under sanitizers
+	cmake --build --preset torch-asan
+	$(python) tests/torch_sanitize.py asan
+	cmake --build --preset torch-tsan
+	$(python) tests/torch_sanitize.py tsan
 
 .PHONY: bench
 bench: build ## Measure speed, distortion and the entropy coder on this machine
@@ -118,7 +125,7 @@ build/%/build.ninja: CMakePresets.json $(stamps)/apt-build .venv/importable
 	cmake --preset $*
 	@touch $@
 
-build/release/build.ninja: .venv/installed-torch
+build/release/build.ninja build/torch-asan/build.ninja build/torch-tsan/build.ninja: .venv/installed-torch
 .venv/installed-trainers: .venv/installed-torch  # or pip would take another one
 build/fuzz/build.ninja: $(stamps)/apt-fuzz
 

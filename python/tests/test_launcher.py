@@ -139,6 +139,23 @@ def test_a_warmup_without_residuals_or_below_zero_is_refused(capsys):
     assert "GRADWIRE_WARMUP is -3; take 0 or more" in line
 
 
+def test_a_clip_without_residuals_or_below_zero_is_refused(capsys):
+    assert "--clip is for --residual" in refused(capsys, "--clip", "1.0", "train.py")
+    line = refused(capsys, "--residual", "0.01", "--clip", "-3", "train.py")
+    assert "GRADWIRE_CLIP is -3; take 0 or more" in line
+
+
+def test_residuals_and_feedback_together_are_refused(capsys):
+    line = refused(capsys, "--residual", "0.01", "--feedback", "train.py")
+    assert "leave out --feedback (GRADWIRE_FEEDBACK)" in line
+
+
+def test_a_module_of_the_name_of_the_package_beside_the_script_is_refused(capsys, tmp_path):
+    (tmp_path / "gradwire.py").touch()
+    line = refused(capsys, str(tmp_path / "train.py"))
+    assert f"{tmp_path}/gradwire.py hides the package gradwire from the script" in line
+
+
 def test_a_script_is_required(capsys):
     assert "training_script" in refused(capsys, "--codec", "fp16")
 
@@ -182,10 +199,11 @@ def test_help_has_examples_and_both_kinds_of_flags(capsys, monkeypatch):
             },
         ),
         (
-            ["--residual", "0.001", "--warmup", "500"],
+            ["--residual", "0.001", "--warmup", "500", "--clip", "0.1234567"],
             {
                 "GRADWIRE": "1",
                 "GRADWIRE_SUMMARY": "1",
+                "GRADWIRE_CLIP": "0.1234567",
                 "GRADWIRE_RESIDUAL": "0.001",
                 "GRADWIRE_WARMUP": "500",
             },
@@ -206,8 +224,8 @@ def test_options_become_the_workers_environment(monkeypatch, arguments, told):
 
 
 def test_the_library_knows_every_variable_that_python_reads():
-    names = re.findall(r'"(GRADWIRE_[A-Z]+)"', Path(settings.__file__).read_text())
-    assert "GRADWIRE_RESIDUAL" in names
+    names = re.findall(r'"(GRADWIRE_[A-Z_]+)"', Path(settings.__file__).read_text())
+    assert {"GRADWIRE_RESIDUAL", "GRADWIRE_CONNECT_TIMEOUT"} <= set(names)
     told = environment(**dict.fromkeys(names, "whatever"))
     subprocess.run([sys.executable, "-c", "import gradwire"], env=told, check=True)
 
@@ -227,7 +245,7 @@ def test_residual_compression_takes_the_momentum_of_an_unchanged_script(tmp_path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("own momentum: 0\n") == 2, done.stdout
-    assert done.stderr.count("gradwire: 3 steps; rank 0 sent ") == 1, done.stderr
+    assert done.stderr.count("gradwire: Linear: 3 steps; rank 0 sent ") == 1, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -248,7 +266,62 @@ def test_the_summary_has_models_that_ended_before_the_script(tmp_path, wrapped):
         timeout=DEADLINE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("gradwire: 2 steps; rank 0 sent ") == 1, done.stderr
+    assert done.stderr.count("gradwire: Linear: 2 steps; rank 0 sent ") == 1, done.stderr
+
+
+TRAIN_ALONE = """
+    import torch
+
+    torch.nn.Linear(64, 64)(torch.ones(1, 64)).sum().backward()
+"""
+
+TRAIN_SHARDED = """
+    import torch
+    from torch import distributed, nn
+    from torch.distributed.fsdp import fully_shard
+
+    distributed.init_process_group("gloo")
+    fully_shard(nn.Linear(64, 64))(torch.ones(1, 64)).sum().backward()
+    distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    "source, ranks, why",
+    [
+        (TRAIN_ALONE, "1", "there is one rank"),
+        (TRAIN_ALONE, "2", "the script made no process group"),
+        (TRAIN_SHARDED, "2", "the script uses FSDP2: call gradwire.torch.compress(model) after "),
+    ],
+    ids=["one rank", "no group", "fsdp2"],
+)
+def test_a_script_that_is_not_compressed_hears_why(tmp_path, source, ranks, why):
+    done = subprocess.run(
+        launcher("--standalone", "--nproc-per-node", ranks, written(tmp_path, source)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("gradwire: ")]
+    assert len(said) == 1, done.stderr
+    assert said[0].startswith(f"gradwire: nothing was compressed, because {why}")
+
+
+def test_a_module_of_the_name_of_the_package_is_named_by_workers_too(tmp_path):
+    (tmp_path / "gradwire.py").write_text("raise SystemExit('it was imported')")
+    script = written(tmp_path, TRAIN)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", script]
+    done = subprocess.run(
+        [*launch, str(tmp_path), "0"],
+        env=environment(GRADWIRE="1"),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode != 0
+    assert f"ImportError: {tmp_path}/gradwire.py hides the package gradwire" in done.stderr
 
 
 @pytest.mark.parametrize("code", [0, 7])

@@ -14,6 +14,7 @@
 #include "gradwire/error.h"
 #include "interruption.h"
 #include "json_output.h"
+#include "link_rate.h"
 #include "measure.h"
 #include "progress.h"
 #include "python_interpreter.h"
@@ -115,6 +116,9 @@ class Training {
                                        "--data",
                                        scratch_.path()};
     if (options_.evaluate) arguments.emplace_back("--evaluate");
+    if (stage_.has_hosts() && parse_link_rate(options_.link).limited()) {
+      arguments.insert(arguments.end(), {"--link", options_.link});
+    }
     return arguments;
   }
 

@@ -55,7 +55,7 @@ std::span<const std::byte> DistortionMeter::encode(const Codec& codec,
   std::vector<Segment> segments;
   for (const Layer& layer : layers) {
     segments.push_back(
-        {codec, layer.values, {.random = {.step = step, .tensor = layer.key}, .first_element = 0}});
+        {codec, layer.values, {.random = {.step = step, .tensor = layer.key}, .turn = step}});
   }
   grow(frame_, max_frame_bytes(segments));
   const Encoded encoded = encode_frame(segments, frame_);

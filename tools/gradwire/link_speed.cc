@@ -1,6 +1,7 @@
 #include "link_speed.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <sstream>
@@ -27,6 +28,17 @@ FileDescriptor call(const std::string& addresses, Deadline deadline) {
     if (FileDescriptor socket = connect_tcp_address(line, deadline)) return socket;
   }
   throw Error(ErrorCode::unavailable, "the next rank cannot be reached to measure the link");
+}
+
+FileDescriptor take_call(const TcpListener& listener, Deadline deadline) {
+  std::vector<pollfd> polled;
+  for (const int socket : listener.descriptors()) polled.push_back({socket, POLLIN, 0});
+  poll(polled.data(), polled.size(), milliseconds_until(deadline));
+  for (const pollfd& each : polled) {
+    if (each.revents == 0) continue;
+    return FileDescriptor(accept4(each.fd, nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  throw Error(ErrorCode::timeout, "the rank before this one did not call to measure the link");
 }
 
 void stream(int socket, std::chrono::milliseconds duration) {
@@ -65,7 +77,7 @@ double measure_link_speed(Store& store, std::uint32_t rank, std::uint32_t size,
   store.set(fmt::format("link-{}", rank), join_lines(listener.addresses), deadline);
   const FileDescriptor out =
       call(store.get(fmt::format("link-{}", (rank + 1) % size), deadline), deadline);
-  const FileDescriptor in(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const FileDescriptor in = take_call(listener, deadline);
   std::thread sender([&] {
     stream(out.get(), duration);
     shutdown(out.get(), SHUT_WR);

@@ -35,7 +35,8 @@ void add_run(CLI::App& gradwire) {
   command.set_help_flag();   // Python knows the other options, and explains all of them
   command.prefix_command();  // they stay as they are
   command.callback([python, &command] {
-    std::vector<std::string> arguments{find_python(*python), "-m", "gradwire.torch.run"};
+    // -P: not what the working directory may have under the name of the package.
+    std::vector<std::string> arguments{find_python(*python), "-P", "-m", "gradwire.torch.run"};
     for (std::string& argument : command.remaining()) arguments.push_back(std::move(argument));
     become(std::move(arguments));
   });

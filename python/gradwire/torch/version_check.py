@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
-_REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps ."
+_TOOLS = "pip install scikit-build-core nanobind"
+INSTALL = f"{_TOOLS} && pip install --no-build-isolation ."
+_REBUILD = f"{_TOOLS} && pip install --no-build-isolation --force-reinstall --no-deps ."
 
 
 def check() -> None:
