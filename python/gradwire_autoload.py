@@ -6,8 +6,16 @@ package, of which nothing is imported before it is needed.
 
 from __future__ import annotations
 
+import atexit
 import functools
+import importlib.util
 import os
+import sys
+from pathlib import Path
+
+_REPORTER = "_GRADWIRE_REPORTER"
+"""Has the number of the process that a launcher started as a rank: its children inherit it, and
+know by it that they are none."""
 
 
 def autoload() -> None:
@@ -16,6 +24,7 @@ def autoload() -> None:
         register()
         if os.environ.get("GRADWIRE", "0") not in ("", "0"):
             watch()
+            _watch_groups()
     except Exception as error:  # an exception here would end `import torch`
         import warnings
 
@@ -33,49 +42,155 @@ def register() -> None:
 
 
 def _create(options, given):
-    from gradwire.torch.backend import create
-
-    return create(options, given)
+    return _part("backend").create(options, given)
 
 
 def watch() -> None:
-    """From now on, DDP models are looked at before their first forward pass."""
-    import torch
+    """From now on, DDP models are looked at before their first forward pass that can be trained by
+    (one rank alone may evaluate a model), and what scripts do to their gradients that compression
+    does not go with.
+    """
     from torch.nn.parallel import DistributedDataParallel as Ddp
 
     if hasattr(Ddp, "_gradwire_watched"):
         return
     Ddp._gradwire_watched = True
+    _watch_models(Ddp)
+    _watch_scalers()
+    _watch_clipping()
+
+
+def _watch_models(Ddp) -> None:
+    import torch
 
     @torch.compiler.disable
     def before_first_forward(model):
-        from gradwire.torch.ddp import before_first_forward
-
-        before_first_forward(model)
+        _part("ddp").before_first_forward(model)
 
     def hook_of_user(model, *hook):
-        from gradwire.torch.ddp import take_hook_of_user
-
-        return take_hook_of_user(model, *hook)
+        return _part("ddp").take_hook_of_user(model, *hook)
 
     @_around(Ddp, "_lazy_init")
     def _lazy_init(original, model):
+        if torch.is_grad_enabled():
+            original(model)
+            before_first_forward(model)
+
+    @_around(Ddp, "__setstate__")
+    def __setstate__(original, model, state):
+        original(model, state)
+        model._lazy_init_ran = False  # a copy has a reducer of its own, without a hook
+
+    @_around(Ddp, "_register_accum_grad_hook")
+    def _register_accum_grad_hook(original, model):
         original(model)
-        before_first_forward(model)
+        _part("ddp").before_python_reducer(model)
 
     @_around(Ddp, "register_comm_hook")
     def register_comm_hook(original, model, state, hook):
         if not hook_of_user(model, state, hook):
             original(model, state, hook)
+            _part("ddp").keeps_hook_of_user(model)
 
     @_around(Ddp, "_register_builtin_comm_hook")
     def _register_builtin_comm_hook(original, model, hook):
         if not hook_of_user(model, hook):
             original(model, hook)
+            _part("ddp").keeps_hook_of_user(model)
+
+    @_around(Ddp, "join_hook")
+    def join_hook(original, model, **options):
+        _part("ddp").before_join(model, options.get("divide_by_initial_world_size", True))
+        return original(model, **options)
+
+
+def _watch_scalers() -> None:
+    from torch.amp import GradScaler
+
+    @_around(GradScaler, "scale")
+    def scale(original, scaler, outputs):
+        if scaler.is_enabled():
+            _part("ddp").check_scaler()
+        return original(scaler, outputs)
+
+
+def _watch_clipping() -> None:
+    from torch.nn.utils import clip_grad
+
+    def is_taken_over(parameters, norm):
+        return _part("ddp").takes_over_clipping(parameters, norm)
+
+    @_inside(clip_grad._clip_grads_with_norm_)
+    def clip_to_norm(original, parameters, max_norm, *rest, **options):
+        parameters = _listed(parameters)
+        if not is_taken_over(parameters, float(max_norm)):
+            original(parameters, max_norm, *rest, **options)
+
+    @_inside(clip_grad.clip_grad_value_)
+    def clip_values(original, parameters, *rest, **options):
+        parameters = _listed(parameters)
+        if not is_taken_over(parameters, None):
+            original(parameters, *rest, **options)
+
+
+def _listed(parameters) -> list:
+    import torch
+
+    return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+
+
+def _watch_groups() -> None:
+    """From now on, ranks say at the end why nothing was compressed, if nothing was."""
+    from torch import distributed
+    from torch.distributed import distributed_c10d
+
+    if not distributed.is_available() or hasattr(distributed, "_gradwire_watched"):
+        return
+    distributed._gradwire_watched = True
+
+    @_around(distributed_c10d, "init_process_group")
+    def init_process_group(original, *args, **kwargs):
+        original(*args, **kwargs)
+        _part("report").joined(distributed.get_rank(), distributed.get_world_size())
+
+    distributed.init_process_group = init_process_group
+    if "RANK" in os.environ:
+        os.environ.setdefault(_REPORTER, str(os.getpid()))
+        atexit.register(_say_that_there_was_no_group)
+
+
+def _say_that_there_was_no_group() -> None:
+    is_first = os.environ["RANK"] == "0" and os.environ.get(_REPORTER) == str(os.getpid())
+    wanted = os.environ.get("GRADWIRE_SUMMARY") == "1"
+    if not (is_first and wanted) or "gradwire.torch.report" in sys.modules:
+        return
+    one = os.environ.get("WORLD_SIZE") == "1"
+    why = "there is one rank" if one else "the script made no process group"
+    print(f"gradwire: nothing was compressed, because {why}", file=sys.stderr)
+
+
+def _part(name):
+    """A module of `gradwire.torch`."""
+    if "gradwire.torch" not in sys.modules and (stranger := _stranger()) is not None:
+        raise ImportError(
+            f"{stranger} hides the package gradwire from this program, as Python looks beside the "
+            "script first: give it another name"
+        )
+    return importlib.import_module(f"gradwire.torch.{name}")
+
+
+def _stranger() -> str | None:
+    """What has the name of the package and is not it."""
+    spec = importlib.util.find_spec("gradwire")
+    if spec is None or spec.origin is None:
+        return None
+    own = Path(__file__).parent / "gradwire" / "__init__.py"
+    return None if own.exists() and own.samefile(spec.origin) else spec.origin
 
 
 def _around(kind, name):
-    """Replaces the method by one that gets the original as its first argument."""
+    """Replaces a method, or a function of a module, by one that gets the original as its first
+    argument."""
     original = getattr(kind, name)
 
     def replace(replacement):
@@ -85,5 +200,17 @@ def _around(kind, name):
 
         setattr(kind, name, method)
         return method
+
+    return replace
+
+
+def _inside(function):
+    """As `_around`, for what a decorator has wrapped: scripts may have imported the function long
+    before."""
+    (cell,) = function.__closure__
+    original = cell.cell_contents
+
+    def replace(replacement):
+        cell.cell_contents = functools.partial(replacement, original)
 
     return replace

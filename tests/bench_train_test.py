@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs `gradwire bench train` as a user would: JSON, table, failure, interruption.
+"""Runs `gradwire bench train` as a user would: JSON, table, failure, interruption; and gloo beside
+`gradwire bench allreduce`.
 
     bench_train_test.py [--program build/gradwire]
 
@@ -41,8 +42,11 @@ class BenchTrain(unittest.TestCase):
         self.environment = kept | {"TMPDIR": temporary.name, MARK: temporary.name}
 
     def train(self, arguments: str) -> subprocess.CompletedProcess:
+        return self.bench("train " + arguments)
+
+    def bench(self, arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [str(PROGRAM), "bench", "train", *arguments.split()],
+            [str(PROGRAM), "bench", *arguments.split()],
             capture_output=True,
             text=True,
             env=self.environment,
@@ -69,6 +73,12 @@ class BenchTrain(unittest.TestCase):
         self.assert_bytes_are_those_of_the_codec(report, gloo, grid)
         self.assertEqual(gloo["runs"][0]["losses"][0], grid["runs"][0]["losses"][0])
         self.assertNotEqual(gloo["runs"][0]["losses"], gloo["runs"][1]["losses"])  # other seeds
+        self.assert_nothing_left()
+
+    def test_an_allreduce_is_measured_beside_gloo(self):
+        done = self.bench("allreduce -b 64K -e 64K --repeat 1 --codec none --compare gloo --json")
+        self.assertEqual((0, ""), (done.returncode, done.stderr))
+        self.assertGreater(json.loads(done.stdout)["rows"][0]["gloo_seconds"], 0)
         self.assert_nothing_left()
 
     def assert_plausible(self, row: dict):
@@ -118,6 +128,14 @@ class BenchTrain(unittest.TestCase):
         done = self.train("--ranks 2 --steps 2 --methods gloo,residual")
         self.assertEqual((2, ""), (done.returncode, done.stdout))
         self.assertIn("add --optimizer sgd", done.stderr)
+
+    def test_residual_compression_is_told_the_link_of_test_hosts(self):
+        python = self.folder / "python"
+        python.write_text(f'#!/bin/sh\necho "$*" > {self.folder}/told\nexit 1\n')
+        python.chmod(0o700)
+        for place, told in ((PLACE, os.geteuid() == 0), ("--ranks 2 --link 1gbit", False)):
+            self.train(f"{place} --steps 2 --optimizer sgd --methods residual --python {python}")
+            self.assertEqual(told, "--link 1gbit" in (self.folder / "told").read_text())
 
     def test_what_a_rank_complains_of_is_shown(self):
         done = self.train("--ranks 2 --steps 2 --methods gloo --python /bin/false")

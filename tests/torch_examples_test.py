@@ -6,6 +6,7 @@ tables of what was sent, and the line that GRADWIRE_SUMMARY=1 asks for.
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ MPIRUN = ["mpirun", "--oversubscribe", "-n", "2"]
 
 STEP = re.compile(r"^step +\d+  loss ([\d.]+)$", re.M)
 WEIGHTS = re.compile(r"rank \d.*? weights ([0-9a-f]{12})")
-SUMMARY = re.compile(r"^gradwire: (\d+) steps; rank 0 sent .* \(([\d.]+) times less\)$", re.M)
+SUMMARY = re.compile(r"^gradwire: \w+: (\d+) steps; rank 0 sent .* \(([\d.]+) times less\)$", re.M)
 LAYER = re.compile(r"^(\S+) +(\S+)? +\d+ +[\d.]+ \w+ +[\d.]+ \w+ +([\d.]+) +[\d.]+$", re.M)
 
 
@@ -219,13 +220,17 @@ def test_07_accelerate():
     check_compressed_by_default(printed)
 
 
-def test_08_transformers():
-    printed, errors = run(GRADWIRE_RUN, "08_transformers.py")
+def test_08_transformers(tmp_path):
+    printed, errors = run(GRADWIRE_RUN, "08_transformers.py", str(tmp_path))
     losses = [float(loss) for loss in re.findall(r"'loss': '([\d.]+)'", printed)]
     assert len(losses) == 3, printed
     assert losses[2] < losses[0] - 0.5 < 4, printed
-    weights_of_all_ranks(printed)
+    weights = weights_of_all_ranks(printed)
     check_summary(errors, steps=60)
+    shutil.rmtree(tmp_path / "checkpoint-60")  # as if it had been stopped after the one before
+    printed, errors = run(GRADWIRE_RUN, "08_transformers.py", str(tmp_path))
+    assert weights_of_all_ranks(printed) == weights
+    assert "gradwire: GPT2LMHeadModel: 60 steps; rank 0 sent " in errors
 
 
 @pytest.mark.parametrize("launcher", [TORCHRUN, PYTHON], ids=["torchrun", "python"])

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/exception.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "lent_store.h"
@@ -46,7 +46,8 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::Store>& sto
                                   .size = static_cast<std::uint32_t>(options.size),
                                   .secret = options.secret,
                                   .interface = options.interface,
-                                  .timeout = options.timeout},
+                                  .timeout = options.timeout,
+                                  .connect_timeout = options.connect_timeout},
                                  lent);
   } catch (const Error& error) {
     TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
@@ -56,11 +57,7 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::Store>& sto
 }  // namespace
 
 Channel::Channel(const c10::intrusive_ptr<c10d::Store>& store, const ChannelOptions& options)
-    : options_(options), process_(getpid()), communicator_(connect(store, options)) {}
-
-Channel::~Channel() {
-  if (getpid() != process_) new std::shared_ptr<Communicator>(communicator_);  // never destroyed
-}
+    : options_(options), communicator_(connect(store, options)) {}
 
 std::shared_ptr<Communicator> Channel::communicator() const {
   const std::lock_guard lock(mutex_);
@@ -70,11 +67,41 @@ std::shared_ptr<Communicator> Channel::communicator() const {
   return communicator_;
 }
 
+std::vector<std::string> Channel::all_gather_text(const std::string& text) const {
+  const auto ranks = static_cast<std::size_t>(options_.size);
+  const auto rank = static_cast<std::size_t>(options_.rank);
+  const auto all = communicator();
+  const auto gather = [&](std::vector<float>& numbers) {  // whole ones, which floats hold exactly
+    all->all_gather(Tensor{.view = {numbers.data(), numbers.size(), Dtype::f32}}).wait();
+  };
+  constexpr std::size_t kLongest = 1 << 24;
+  TORCH_CHECK_VALUE(text.size() < kLongest, "gradwire: a text of ", text.size(),
+                    " bytes is too long for other ranks");
+  std::vector<float> lengths(ranks);
+  lengths[rank] = static_cast<float>(text.size());
+  gather(lengths);
+  const auto longest = static_cast<std::size_t>(std::ranges::max(lengths));
+  if (longest == 0) return std::vector<std::string>(ranks);
+  std::vector<float> letters(ranks * longest);
+  std::ranges::transform(text, letters.begin() + static_cast<std::ptrdiff_t>(rank * longest),
+                         [](char letter) { return static_cast<unsigned char>(letter); });
+  gather(letters);
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < ranks; ++i) {
+    const auto first = letters.begin() + static_cast<std::ptrdiff_t>(i * longest);
+    std::string& other = texts.emplace_back();
+    std::transform(first, first + static_cast<std::ptrdiff_t>(lengths[i]),
+                   std::back_inserter(other),
+                   [](float letter) { return static_cast<char>(letter); });
+  }
+  return texts;
+}
+
 void Channel::close() {
   std::shared_ptr<Communicator> last;
   {
     const std::lock_guard lock(mutex_);
-    if (getpid() == process_) last.swap(communicator_);
+    last.swap(communicator_);
   }
 }
 
@@ -123,6 +150,8 @@ TensorView view_of(const at::Tensor& tensor) {
                    tensor.scalar_type(), "; use torch.distributed.all_reduce for this tensor");
   TORCH_CHECK_VALUE(tensor.is_non_overlapping_and_dense(),
                     "gradwire takes tensors without gaps; pass tensor.contiguous()");
+  TORCH_CHECK_VALUE(!tensor.is_neg(),
+                    "gradwire takes numbers as they are in memory; pass tensor.resolve_neg()");
   return {tensor.data_ptr(), static_cast<std::size_t>(tensor.numel()), *dtype};
 }
 

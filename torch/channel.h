@@ -25,8 +25,9 @@ using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 struct ChannelOptions {
   int rank = 0;
   int size = 1;
-  std::chrono::milliseconds timeout{0};  ///< for connecting and for each operation
-  std::string secret{};                  ///< as in `ConnectOptions`
+  std::chrono::milliseconds timeout{0};          ///< for each operation
+  std::chrono::milliseconds connect_timeout{0};  ///< for connecting
+  std::string secret{};                          ///< as in `ConnectOptions`
   std::string interface {};
 };
 
@@ -34,20 +35,20 @@ class Channel {
  public:
   /// Waits for all ranks. Throws `c10::DistBackendError`.
   Channel(const c10::intrusive_ptr<c10d::Store>& store, const ChannelOptions& options);
-  /// Does nothing in a forked child, which has no thread to stop.
-  ~Channel();
 
   int size() const { return options_.size; }
 
   /// Throws `c10::DistBackendError` after `close`.
   std::shared_ptr<Communicator> communicator() const;
 
+  /// The texts of all ranks, in their order. All ranks call it together; it waits for them.
+  std::vector<std::string> all_gather_text(const std::string& text) const;
+
   /// Operations that are not done fail; whatever comes later is refused. May be repeated.
   void close();
 
  private:
   const ChannelOptions options_;
-  const int process_;
   mutable std::mutex mutex_;
   std::shared_ptr<Communicator> communicator_;  // guarded by mutex_
 };

@@ -1,6 +1,10 @@
 #include "compression.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,6 +19,56 @@ const Codec& exact_codec() {
   static const Codec codec = Codec::parse("none");
   return codec;
 }
+
+/// The gradients in the bucket's buffer, each as the range of numbers that it is in memory. Complex
+/// ones are pairs of reals there, but the bucket counts them as one number each.
+std::vector<at::Tensor> ranges_of(const c10d::GradBucket& bucket) {
+  const at::Tensor& buffer = bucket.getBuffer();
+  const auto gradients = bucket.getGradients();
+  const auto parameters = bucket.getParameters();
+  std::vector<at::Tensor> ranges;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const std::int64_t reals = parameters[i].is_complex() ? 2 : 1;
+    const std::int64_t first = gradients[i].storage_offset() - buffer.storage_offset();
+    ranges.push_back(buffer.narrow(0, reals * first, reals * parameters[i].numel()));
+  }
+  return ranges;
+}
+
+/// A range with the sizes and strides of its gradient. DDP lays a gradient out as its parameter is
+/// (channels_last, for instance) if that has neither gaps nor overlaps.
+at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) {
+  return parameter.is_non_overlapping_and_dense()
+             ? range.as_strided(parameter.sizes(), parameter.strides())
+             : range.view(parameter.sizes());
+}
+
+/// Before a gradient is accumulated, after which DDP may hand over its bucket.
+class Watch final : public torch::autograd::FunctionPreHook {
+ public:
+  Watch(at::Tensor parameter, std::shared_ptr<Use> use)
+      : parameter_(std::move(parameter)), use_(std::move(use)) {}
+
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
+    if (!gradients[0].defined()) return gradients;
+    use_->used = true;
+    if (use_->once) look_for_sums();
+    return gradients;
+  }
+
+ private:
+  void look_for_sums() {
+    const std::int64_t version = parameter_._version();  // no optimizer may have it: then it stays
+    if (use_->added_at >= 0 && use_->added_at != version) use_->added = true;
+    if (!use_->received) return;
+    const at::Tensor& sum = parameter_.grad();
+    use_->received = sum.defined() && sum.any().item<bool>();
+    use_->added_at = use_->received ? version : -1;
+  }
+
+  const at::Tensor parameter_;
+  const std::shared_ptr<Use> use_;
+};
 
 }  // namespace
 
@@ -63,13 +117,20 @@ FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
                      " layout: it takes dense ones of float32, float16 and bfloat16");
   }
   at::Tensor buffer = bucket.getBuffer();
-  buffer.div_(channel_->size());
+  ledger_->count_exact(layers_of(bucket), buffer, static_cast<std::uint64_t>(channel_->size()));
+  if (buffer.is_sparse()) {  // as DDP does, to the bit
+    buffer.div_(channel_->size());
+  } else {
+    buffer.mul_(1.0 / channel_->size());
+  }
   std::vector<at::Tensor> tensors{buffer};
   return group_->allreduce(tensors)->getFuture();
 }
 
 FuturePtr Compression::average(c10d::GradBucket& bucket) {
-  const bool first = bucket.getIndex() == 0;
+  // Not always index 0: with `skip_all_reduce_unused_params` DDP leaves out buckets.
+  const bool first = bucket.getIndex() <= last_bucket_;
+  last_bucket_ = bucket.getIndex();
   const std::uint64_t step = first ? steps_++ : steps_ - 1;
   if (first) waiting_.clear();  // of a backward pass that failed
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
@@ -102,14 +163,50 @@ void Compression::clip(const std::vector<Waiting>& ready) const {
   for (const Waiting& each : ready) at::Tensor(each.bucket.getBuffer()).mul_(local_clip_ / norm);
 }
 
-void Compression::decay(const std::vector<LayerPtr>& layers,
-                        const std::vector<at::Tensor>& parameters,
-                        const std::vector<at::Tensor>& gradients) {
+void Compression::decay(const Layer& layer, const at::Tensor& parameter, const at::Tensor& range) {
   const at::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const float share = layers[i]->rule.weight_decay;
-    if (share != 0) at::Tensor(gradients[i]).add_(parameters[i], share);
+  const float share = layer.rule.weight_decay;
+  if (share != 0) as_gradient_of(parameter, range).add_(parameter, share);
+}
+
+void Compression::watch(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    Layer& layer = *layers_.at(parameter.unsafeGetTensorImpl());
+    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+    if (!accumulator) continue;  // DDP has those of all that it exchanges
+    if (!layer.use) {
+      layer.use = std::make_shared<Use>();
+      accumulator->add_pre_hook(std::make_unique<Watch>(parameter, layer.use));
+    }
+    layer.use->once = layer.rule.momentum != 0 || layer.rule.weight_decay != 0;
   }
+}
+
+void Compression::check_received_once(const Layer& layer) {
+  if (!layer.use) return;
+  layer.use->received = true;
+  TORCH_CHECK_VALUE(!layer.use->added.exchange(false), "gradwire: ", layer.rule.name,
+                    " got several gradients for one step of the optimizer, of which the first "
+                    "entered its momentum twice: where several backward passes make one step, put "
+                    "`with model.no_sync():` around all but the last, with their forward passes");
+}
+
+std::vector<bool> Compression::agree_on_used(const std::vector<LayerPtr>& layers) const {
+  const bool feedback = std::any_of(layers.begin(), layers.end(),
+                                    [](const LayerPtr& layer) { return layer->rule.feedback; });
+  if (!finds_unused_ || !feedback) return std::vector<bool>(layers.size(), true);
+  std::vector<float> uses;
+  for (const LayerPtr& layer : layers) {
+    const bool used = !layer->use || layer->use->used.exchange(false);
+    uses.push_back(used || !layer->rule.feedback ? 1.0f : 0.0f);
+  }
+  const Tensor tensor{.name = "used", .view = {uses.data(), uses.size(), Dtype::f32}};
+  try {
+    channel_->communicator()->all_reduce({&tensor, 1}).wait();
+  } catch (const Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
+  }
+  return {uses.begin(), uses.end()};
 }
 
 TensorView Compression::numbers_of(const Waiting& waiting) const {
@@ -124,10 +221,15 @@ TensorView Compression::numbers_of(const Waiting& waiting) const {
 
 void Compression::start(const Waiting& waiting) {
   const auto layers = layers_of(waiting.bucket);
-  const auto gradients = waiting.bucket.getGradients();
-  decay(layers, waiting.bucket.getParameters(), gradients);
+  const auto ranges = ranges_of(waiting.bucket);
+  const auto parameters = waiting.bucket.getParameters();
+  for (const LayerPtr& layer : layers) check_received_once(*layer);
+  const std::vector<bool> used = agree_on_used(layers);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (used[i]) decay(*layers[i], parameters[i], ranges[i]);
+  }
   const TensorView numbers = numbers_of(waiting);
-  const std::uint64_t step = waiting.options.step;
+  const std::uint64_t step = *waiting.options.step;
   const auto communicator = channel_->communicator();
   const auto start_one = [&](const std::vector<Tensor>& tensors, std::vector<LayerPtr> of) {
     waiting.completion->add(communicator->all_reduce(tensors, waiting.options),
@@ -140,9 +242,10 @@ void Compression::start(const Waiting& waiting) {
   std::vector<Tensor> exact;
   std::vector<LayerPtr> exact_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const auto first = gradients[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
-    const TensorView part = numbers.slice(static_cast<std::size_t>(first),
-                                          static_cast<std::size_t>(gradients[i].numel()));
+    if (!used[i]) continue;
+    const auto first = ranges[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
+    const TensorView part =
+        numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
     const Rule& rule = layers[i]->rule;
     const Codec& codec = exact_scopes > 0 ? exact_codec() : rule.codec_at(step);
     const Tensor tensor{.name = rule.name,
@@ -164,6 +267,21 @@ void Compression::start(const Waiting& waiting) {
   }
   if (!exact.empty()) start_one(exact, std::move(exact_layers));
   waiting.completion->seal();
+}
+
+void Compression::Ledger::count_exact(const std::vector<LayerPtr>& layers, const at::Tensor& buffer,
+                                      std::uint64_t ranks) {
+  const std::lock_guard lock(mutex);
+  for (const LayerPtr& layer : layers) {
+    LayerTotals& totals = layer->totals;
+    totals.codec = exact_codec().spec();
+    const std::uint64_t bytes =
+        buffer.is_sparse()  // gathered from all ranks, alone in its bucket
+            ? (buffer._values().nbytes() + buffer._indices().nbytes()) * (ranks - 1)
+            : 2 * totals.elements * buffer.element_size() * (ranks - 1) / ranks;
+    totals.bytes += bytes;
+    totals.sent_bytes += bytes;
+  }
 }
 
 void Compression::Ledger::count(const std::vector<LayerPtr>& layers,

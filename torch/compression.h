@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,6 +50,17 @@ struct LayerTotals {
   double energy = 0;
 };
 
+/// How this rank uses one layer. As DDP does, not by the numbers that an exchange is given: those
+/// of an unused layer may be left from an earlier step.
+struct Use {
+  std::atomic<bool> used = false;      ///< a gradient has come since the last exchange
+  std::atomic<bool> once = false;      ///< results of exchanges must not enter another one
+  std::atomic<bool> received = false;  ///< its gradient is the result of an exchange
+  /// The version of the weights when another gradient was added to that, or -1.
+  std::atomic<std::int64_t> added_at = -1;
+  std::atomic<bool> added = false;  ///< and the optimizer has made a step of both
+};
+
 /// While positive, gradients travel exactly, in the whole process.
 inline std::atomic<int> exact_scopes = 0;
 
@@ -63,9 +75,21 @@ class Compression {
   /// By the identity of the parameter, `Tensor._cdata` in Python. Between steps.
   void set_rules(std::unordered_map<const void*, Rule> rules);
 
+  /// Of random numbers. Between steps.
+  void set_seed(std::uint64_t seed) { seed_ = seed; }
+
   /// Shrinks the gradients of all parameters together to this norm, on each rank by itself, before
   /// anything else; 0: never. It makes every exchange wait for the end of the backward pass.
   void set_local_clip(double norm) { local_clip_ = norm; }
+
+  /// Sees when gradients come, which makes refusals and `set_finds_unused` work. After `set_rules`.
+  void watch(const std::vector<at::Tensor>& parameters);
+
+  /// Whether some layers may have no gradient on any rank (`find_unused_parameters`). DDP throws
+  /// the results of these away, so layers with feedback are exchanged only if a rank has used them:
+  /// on this the ranks agree, in one more round trip per bucket. What waits to be sent of the
+  /// others, and their momentum, stay as they are.
+  void set_finds_unused(bool finds) { finds_unused_ = finds; }
 
   /// Averages the bucket's buffer in place. The future holds it.
   FuturePtr average(c10d::GradBucket& bucket);
@@ -87,7 +111,8 @@ class Compression {
   };
   struct Layer {
     Rule rule;
-    LayerTotals totals;  // guarded by the mutex of `Ledger`
+    LayerTotals totals;          // guarded by the mutex of `Ledger`
+    std::shared_ptr<Use> use{};  // if it is watched
   };
   using LayerPtr = std::shared_ptr<Layer>;
   /// What is counted on the communicator's thread, which may outlive the model.
@@ -95,26 +120,36 @@ class Compression {
     std::mutex mutex;
     void count(const std::vector<LayerPtr>& layers, std::uint64_t bytes_per_element,
                std::uint64_t ranks, const Statistics& statistics);
+    /// What the group averages: it is as large as it is.
+    void count_exact(const std::vector<LayerPtr>& layers, const at::Tensor& buffer,
+                     std::uint64_t ranks);
   };
 
   std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
   FuturePtr average_by_group(const c10d::GradBucket& bucket) const;
   /// Shrinks the gradients to the norm that was asked for.
   void clip(const std::vector<Waiting>& ready) const;
-  /// Adds weights to their gradients, where that was asked for.
-  static void decay(const std::vector<LayerPtr>& layers, const std::vector<at::Tensor>& parameters,
-                    const std::vector<at::Tensor>& gradients);
+  /// Adds weights to their gradient, if that was asked for.
+  static void decay(const Layer& layer, const at::Tensor& parameter, const at::Tensor& range);
+  /// Throws where momentum or weight decay would act twice.
+  static void check_received_once(const Layer& layer);
+  /// Which layers of a bucket some rank has used. Waits for all ranks.
+  std::vector<bool> agree_on_used(const std::vector<LayerPtr>& layers) const;
   /// The bucket's numbers, or a copy of them on the host that comes back at the end.
   TensorView numbers_of(const Waiting& waiting) const;
   void start(const Waiting& waiting);
 
   const std::shared_ptr<Channel> channel_;
   const c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  const std::uint64_t seed_;
+  std::uint64_t seed_;
   const bool stages_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::uint64_t steps_ = 0;
+  /// The bucket that came last. DDP hands them over in the order of their indices, so one that is
+  /// not behind it begins a step.
+  std::size_t last_bucket_ = std::numeric_limits<std::size_t>::max();
   double local_clip_ = 0;
+  bool finds_unused_ = false;
   std::vector<Waiting> waiting_;
   std::unordered_map<const void*, LayerPtr> layers_;  // by parameter
 };

@@ -60,9 +60,11 @@ void delete_without_gil(T* object) {
 
 std::shared_ptr<Channel> make_channel(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                       int size, std::chrono::milliseconds timeout,
-                                      std::string secret, std::string interface) {
+                                      std::chrono::milliseconds connect_timeout, std::string secret,
+                                      std::string interface) {
   const py::gil_scoped_release release;
-  return {new Channel(store, {rank, size, timeout, std::move(secret), std::move(interface)}),
+  return {new Channel(store, {rank, size, timeout, connect_timeout, std::move(secret),
+                              std::move(interface)}),
           delete_without_gil<Channel>};
 }
 
@@ -98,12 +100,11 @@ Shards make_shards(const std::vector<std::tuple<std::string, std::size_t, std::s
 }
 
 /// `tensor` has for every rank its shards, one behind the other.
-std::vector<Tensor> parts_of(const Channel& channel, const at::Tensor& tensor,
-                             const Shards& shards) {
+std::vector<Tensor> parts_of(int ranks, const at::Tensor& tensor, const Shards& shards) {
   const TensorView whole = view_of(tensor);
   std::vector<Tensor> parts;
   std::size_t first = 0;
-  for (int rank = 0; rank < channel.size(); ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     for (const Shard& shard : shards.layers) {
       parts.push_back({shard.name, whole.slice(first, shard.elements), shard.codec});
       first += shard.elements;
@@ -130,15 +131,22 @@ Costs costs_of(Work work) {
 Costs reduce_scatter(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
                      bool average, std::uint64_t seed, std::uint64_t step, bool measure) {
   return costs_of(channel.communicator()->reduce_scatter(
-      parts_of(channel, tensor, shards),
+      parts_of(channel.size(), tensor, shards),
       {.seed = seed, .step = step, .average = average, .measure_error = measure}));
 }
 
 /// This rank's part of `tensor` reaches all others, and becomes what they decode.
 Costs all_gather(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
                  std::uint64_t seed, std::uint64_t step) {
-  return costs_of(channel.communicator()->all_gather(parts_of(channel, tensor, shards),
+  return costs_of(channel.communicator()->all_gather(parts_of(channel.size(), tensor, shards),
                                                      {.seed = seed, .step = step}));
+}
+
+/// `tensor` has this rank's shards; each becomes its sum or average over all ranks.
+Costs all_reduce_shards(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
+                        bool average, std::uint64_t seed, std::uint64_t step) {
+  return costs_of(channel.communicator()->all_reduce(
+      parts_of(1, tensor, shards), {.seed = seed, .step = step, .average = average}));
 }
 
 py::bytes save_residuals(const Channel& channel) {
@@ -151,6 +159,7 @@ py::bytes save_residuals(const Channel& channel) {
 }
 
 void load_residuals(const Channel& channel, std::string_view bytes) {
+  const py::gil_scoped_release release;
   channel.communicator()->load_residuals(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
@@ -228,14 +237,18 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
       .def(py::init(&make_channel), py::arg("store"), py::arg("rank"), py::arg("size"),
-           py::arg("timeout"), py::arg("secret") = "", py::arg("interface") = "")
+           py::arg("timeout"), py::arg("connect_timeout"), py::arg("secret") = "",
+           py::arg("interface") = "")
       .def("close", &Channel::close, NoGil())
+      .def("all_gather_text", &Channel::all_gather_text, py::arg("text"), NoGil())
       .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("codec"), py::arg("name"),
            py::arg("feedback"), py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
       .def("reduce_scatter", &reduce_scatter, py::arg("tensor"), py::arg("shards"),
            py::arg("average"), py::arg("seed"), py::arg("step"), py::arg("measure"), NoGil())
       .def("all_gather", &all_gather, py::arg("tensor"), py::arg("shards"), py::arg("seed"),
            py::arg("step"), NoGil())
+      .def("all_reduce_shards", &all_reduce_shards, py::arg("tensor"), py::arg("shards"),
+           py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals);
 
@@ -251,7 +264,10 @@ PYBIND11_MODULE(_native, module) {
                     bool>(),
            py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)
       .def("set_rules", &set_rules)
+      .def("set_seed", &Compression::set_seed)
       .def("set_local_clip", &Compression::set_local_clip)
+      .def("watch", &Compression::watch, py::arg("parameters"))
+      .def("set_finds_unused", &Compression::set_finds_unused)
       .def("attach",
            [](const std::shared_ptr<Compression>& self, c10d::Reducer& reducer) {
              reducer.register_comm_hook(std::make_unique<Hook>(self));

@@ -381,6 +381,42 @@ START = """
 """
 
 
+CHANNEL = """
+    import datetime, sys, time, torch
+    from torch.distributed import FileStore
+    from gradwire.torch._native import Channel
+
+    path, lives = FILE, LIVES
+    rank, size = int(sys.argv[1]), int(sys.argv[2])
+    store = FileStore(path)  # Without a number of ranks it is not removed by the last of them.
+    for _ in range(lives):
+        time.sleep(0.3 * (rank == 0))  # The others find what an earlier life left.
+        channel = Channel(
+            store,
+            rank,
+            size,
+            timeout=datetime.timedelta(seconds=20),
+            connect_timeout=datetime.timedelta(seconds=20),
+            secret="",
+            interface="",
+        )
+        x = torch.full((1000,), rank + 1.0)
+        channel.all_reduce(
+            x, "none", "x", feedback=False, average=False, seed=0, step=0
+        ).wait()
+        assert x.tolist() == [3.0] * 1000
+        channel.close()
+"""
+
+
+@pytest.mark.parametrize(("processes_per_rank", "lives"), [(1, 3), (3, 1)])
+def test_a_group_lives_again_on_the_same_store(tmp_path, processes_per_rank, lives):
+    text = CHANNEL.replace("FILE", repr(str(tmp_path / "kept"))).replace("LIVES", str(lives))
+    for _ in range(processes_per_rank):
+        codes, said = run_script(tmp_path, text)
+        assert codes == [0, 0], said
+
+
 def test_ranks_that_leave_without_destroying_the_group_end_with_their_exit_code(tmp_path):
     codes, said = run_script(tmp_path, START + "\n    model = start()\n    sys.exit(3 * rank)\n")
     assert codes == [0, 3], said

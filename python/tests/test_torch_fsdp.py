@@ -7,7 +7,9 @@ import pytest
 import torch
 from test_torch_ddp import batches, small_model, train
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch_ranks import on_ranks
 
 
@@ -122,9 +124,10 @@ def partly_trained(rank: int):
     model = gradwire.torch.compress(fully_shard(Partly()))
     with gradwire.torch.exact():
         train(model, rank, 1)
-    assert gradwire.torch.stats(model).sent_bytes == 0
+    exact = gradwire.torch.stats(model)
+    assert exact.sent_bytes == exact.bytes > 0
     train(model, rank, 4)
-    assert gradwire.torch.stats(model).sent_bytes > 0
+    assert gradwire.torch.stats(model).layers["model.3.weight"].ratio > 3
     return weights_of(model)
 
 
@@ -158,6 +161,111 @@ def steps_of_turns(rank: int):
 
 def test_steps_are_backward_passes_whatever_takes_part_in_them():
     assert on_ranks(2, steps_of_turns) == [6, 6]
+
+
+class Adapted(nn.Module):
+    """A frozen layer with a small adapter beside it, as LoRA has, in one group of parameters."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.frozen = nn.Linear(32, 128).requires_grad_(False)
+        self.down, self.up = nn.Linear(32, 64, bias=False), nn.Linear(64, 128, bias=False)
+        self.idle = nn.Linear(32, 64)  # would be trained, and is not used
+        self.out = nn.Linear(128, 8)
+
+    def forward(self, x):
+        return self.out(self.frozen(x) + self.up(self.down(x)))
+
+
+def adapted(rank: int, codec: str | None):
+    model = fully_shard(Adapted())
+    if codec:
+        gradwire.torch.compress(model, codec)
+    train(model, rank, 5)
+    return weights_of(model), gradwire.torch.stats(model) if codec else None
+
+
+def test_adapters_beside_frozen_layers_are_compressed():
+    (mine, stats), (other, _) = on_ranks(2, adapted, "grid:step=0.5")
+    assert stats.layers["up.weight"].ratio > 3
+    assert stats.layers["down.weight"].ratio > 3
+    assert sorted(stats.layers) == ["down.weight", "out.bias", "out.weight", "up.weight"]
+    assert all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
+    plain, ours = on_ranks(2, adapted, None), on_ranks(2, adapted, "none")
+    for a, b in zip(ours[0][0], plain[0][0], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+def replicated(rank: int, codec: str | None, dtype: torch.dtype):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    model = small_model()
+    policy = MixedPrecisionPolicy(reduce_dtype=dtype)  # fp16 is summed and divided, not averaged
+    fully_shard(model[3], mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    if codec:
+        gradwire.torch.compress(model, codec)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(batches(rank, 6)):
+        model.set_requires_all_reduce(step % 3 != 0)  # sums over replicas wait for the next pass
+        nn.functional.cross_entropy(model(x), y).backward()
+        if step % 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    return weights_of(model), gradwire.torch.stats(model) if codec else None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_replicas_of_shards_exchange_few_bytes(dtype):
+    plain = on_ranks(4, replicated, None, dtype)
+    ours = on_ranks(4, replicated, "none", dtype)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-3
+    for a, b in zip(ours[0][0], plain[0][0], strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+    results = on_ranks(4, replicated, "uniform:bits=4", dtype)
+    for weights, stats in results:
+        assert all(torch.equal(a, b) for a, b in zip(weights, results[0][0], strict=True))
+        # To another shard six times, and to another replica, of half as many numbers, four times.
+        size = 4 if dtype == torch.float32 else 2
+        layer = stats.layers["3.weight"]
+        assert layer.bytes == (6 + 4) * 96 * 64 // 2 * size
+        assert layer.ratio > (6 if dtype == torch.float32 else 3)
+
+
+def gathered(rank: int):
+    """The bits of every gather, by training step."""
+    model = small_model()
+    model[3] = checkpoint_wrapper(model[3])
+    fully_shard(model[3], reshard_after_forward=True)
+    fully_shard(model, reshard_after_forward=True)
+    gradwire.torch.compress(model, weights="uniform:bits=4")
+    (group,) = model[3]._get_fsdp_state()._fsdp_param_groups
+    gather, seen = group._all_gather_comm, []
+
+    def spied(output_tensor, **kwargs):
+        gather(output_tensor, **kwargs)
+        seen[-1].append(output_tensor.numpy().tobytes())
+
+    spied.allocate = gather.allocate
+    group._all_gather_comm = spied
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stranger = torch.optim.SGD(small_model().parameters(), lr=0.1)
+    for x, y in batches(rank, 3):
+        seen.append([])
+        loss = nn.functional.cross_entropy(model(x), y)
+        stranger.step()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return seen, gradwire.torch.state_dict()["counters"]
+
+
+def test_all_gathers_of_a_step_give_the_same_weights():
+    for steps, counters in on_ranks(2, gathered):
+        assert min(map(len, steps)) >= 2  # forward and backward
+        assert [len(set(gathers)) for gathers in steps] == [1, 1, 1]
+        assert len({gathers[0] for gathers in steps}) == 3
+        assert set(counters[0][1].values()) == {3}
 
 
 def refused(rank: int):

@@ -127,3 +127,43 @@ def test_the_launcher_says_it_in_one_line(tmp_path):
     code = "import runpy, sys; runpy._run_module_as_main('gradwire.torch.run')"
     done = python(code, fake_torch(tmp_path, "2.14.0"))
     assert len(done.stderr.splitlines()) == 1 and "and this is torch 2.14.0" in done.stderr
+
+
+# The command that pip installs
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess:
+    module, function = PROJECT["scripts"]["gradwire"].split(":")
+    code = f"import sys; from {module} import {function}; sys.argv[0] = 'gradwire'; {function}()"
+    kept = {name: v for name, v in os.environ.items() if not name.startswith("GRADWIRE")}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=kept, capture_output=True, text=True,
+        timeout=DEADLINE_SECONDS,
+    )  # fmt: skip
+
+
+def test_the_installed_command_knows_its_version_and_runs_scripts(tmp_path):
+    assert command("--version").stdout == f"gradwire {gradwire.__version__}\n"
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(*sys.argv[1:]); sys.exit(3)")
+    done = command("run", "--nproc-per-node", "1", "--no-summary", str(script), "--version", "-c")
+    assert done.stdout == "--version -c\n"
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("name", ["bench", "hosts", "inspect", "schedule"])
+def test_what_is_not_installed_is_said_to_be_in_the_tree(name):
+    done = command(name, "--json")
+    assert done.returncode == 2
+    assert f"make build, then build/gradwire {name}" in done.stderr.splitlines()[-1]
+
+
+def test_every_command_that_an_error_names_brings_what_the_build_needs():
+    from gradwire.torch import version_check
+
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    for line in (version_check.INSTALL, version_check._REBUILD):
+        tools, install = line.split(" && ")
+        assert {need.split(">=")[0] for need in needed} == set(tools.split()[2:])
+        assert "--no-build-isolation" in install
+    assert f"\n{version_check.INSTALL}\n" in (ROOT / "README.md").read_text()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import gradwire.torch
 import pytest
 import torch
 from gradwire.training import data, methods, models, recipes, wire
@@ -135,6 +136,16 @@ def test_the_model_with_much_to_send_has_it_in_its_connected_layers():
 )
 def test_methods_of_gradwire_are_told_from_those_of_torch(method, ours):
     assert methods.is_gradwire(method) is ours
+
+
+@pytest.mark.parametrize("link", [None, "1gbit"])
+def test_residual_compression_decides_for_the_link_that_there_is(monkeypatch, link):
+    told = {}
+    monkeypatch.setattr(gradwire.torch, "residual", lambda *_, **options: told.update(options))
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1, momentum=0.9)
+    methods.add_residual(None, optimizer, "residual:density=0.01", 0, link)
+    assert told.get("link") == link
+    assert (told["density"], told["momentum"]) == (0.01, 0.9)
 
 
 def test_the_kernel_counts_what_leaves_an_interface():

@@ -24,7 +24,6 @@ from . import version_check
 version_check.check()  # before anything that needs torch or the native module
 
 import atexit
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -37,7 +36,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
 
-from . import channels, compressions, ddp, fsdp, residual_settings, settings
+from . import channels, compressions, ddp, fsdp, layers, report, residual_settings, settings
 from . import stats as _stats
 from ._native import enter_exact, leave_exact, merge_residuals
 from .settings import DEFAULT_CODEC
@@ -61,18 +60,19 @@ autoload.register()
 
 def compress(
     model: torch.nn.Module,
-    codec: str = DEFAULT_CODEC,
+    codec: str | gradwire.Codec = DEFAULT_CODEC,
     *,
     exact: Iterable[str] = (),
-    codecs: Mapping[str, str] | None = None,
+    codecs: Mapping[str, str | gradwire.Codec] | None = None,
     feedback: bool = False,
     seed: int = 0,
-    weights: str | None = None,
+    weights: str | gradwire.Codec | None = None,
 ) -> torch.nn.Module:
     """Compresses the gradients of a model in DistributedDataParallel or `fully_shard`; returns it.
 
     All ranks call it together, with the same arguments, after wrapping the model and before the
-    first backward pass; and again, between steps, to change them.
+    first backward pass; and again, between steps, to change them. Ranks that differ are named in a
+    `ValueError` on all ranks. The model may be inside torch.compile.
 
     `exact` and the keys of `codecs` are patterns as in a shell, matched against the names that
     ``named_parameters()`` of the wrapped model gives: layers that travel exactly, and layers with a
@@ -82,20 +82,24 @@ def compress(
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """
+    codec = _spec("codec", codec)
+    weights = None if weights is None else _spec("weights", weights)
     chosen = settings.Settings(codec, **_patterns(exact, codecs), feedback=feedback, seed=seed)
-    wrapped = model.module if isinstance(model, DistributedDataParallel) else model
-    _check(chosen, wrapped, [codec, *([weights] if weights else [])])
-    if isinstance(model, FSDPModule):
-        fsdp.compress(model, chosen, weights)
+    inner = layers.unwrapped(model)
+    if isinstance(inner, FSDPModule):
+        _check(chosen, inner, [codec, *([weights] if weights else [])])
+        fsdp.compress(inner, chosen, weights)
         return model
-    if not isinstance(model, DistributedDataParallel):
+    if not isinstance(inner, DistributedDataParallel):
         raise TypeError(
-            f"{type(model).__name__} is not distributed; wrap it in DistributedDataParallel, or "
+            f"{type(inner).__name__} is not distributed; wrap it in DistributedDataParallel, or "
             "shard it with torch.distributed.fsdp.fully_shard, first"
         )
     if weights is not None:
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
-    ddp.compress(model, chosen)
+    _check(chosen, inner.module, [codec])
+    ddp.compress(inner, chosen)
+    ddp.remember(inner, chosen)
     return model
 
 
@@ -114,9 +118,9 @@ def residual(
     values: str = "fp32",
     reuse: int = 1,
     link: str = "100mbit",
-    small: str = DEFAULT_CODEC,
+    small: str | gradwire.Codec = DEFAULT_CODEC,
     exact: Iterable[str] = (),
-    codecs: Mapping[str, str] | None = None,
+    codecs: Mapping[str, str | gradwire.Codec] | None = None,
     seed: int = 0,
 ) -> DistributedDataParallel:
     """Sends the largest `density` of a model's gradients, and the rest later; returns the model.
@@ -135,11 +139,13 @@ def residual(
     Small layers take the codec `small`, as do those that it would carry faster over the `link`.
     `exact`, `codecs` and `seed` are as in `compress`.
     """
-    if not isinstance(model, DistributedDataParallel):
+    inner = layers.unwrapped(model)
+    if not isinstance(inner, DistributedDataParallel):
         raise TypeError(
             f"residual compression is for DistributedDataParallel, and this is "
-            f"{type(model).__name__}; wrap the model first"
+            f"{type(inner).__name__}; wrap the model first"
         )
+    small = _spec("small", small)
     chosen = residual_settings.Settings(
         **_patterns(exact, codecs),
         seed=seed,
@@ -152,7 +158,7 @@ def residual(
         values=values,
         reuse=reuse,
         link=link,
-        ranks=model.process_group.size(),
+        ranks=inner.process_group.size(),
         small=small,
         warmup=warmup,
         ramp=ramp,
@@ -160,15 +166,16 @@ def residual(
     residual_settings.bytes_per_second(link)
     residual_settings.check_numbers(chosen)
     residual_settings.check_optimizer(optimizer, chosen)
-    residual_settings.check_parameters(model.module)
-    _check(chosen, model.module, [small, chosen.sparse(density)])
-    ddp.compress(model, chosen)
+    residual_settings.check_parameters(inner)
+    _check(chosen, inner.module, [small, chosen.sparse(density)])
+    ddp.compress(inner, chosen)
+    ddp.remember(inner, chosen)
     return model
 
 
 def all_reduce(
     tensor: torch.Tensor,
-    codec: str = DEFAULT_CODEC,
+    codec: str | gradwire.Codec = DEFAULT_CODEC,
     *,
     op: str = "sum",
     name: str = "",
@@ -185,7 +192,7 @@ def all_reduce(
         raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")
     if feedback and not name:
         raise ValueError("feedback needs a name, the same in every step")
-    spec = gradwire.codec(codec).spec
+    spec = gradwire.codec(_spec("codec", codec)).spec
     work = channels.all_reduce(group, tensor, spec, f"/{name}", feedback, op == "mean")
     if async_op:
         return work
@@ -210,7 +217,8 @@ def state_dict() -> dict[str, Any]:
     which they were first compressed.
     """
     return {
-        "version": 1,
+        "version": 2,
+        **_place(),
         "residuals": _as_tensors(channels.save_residuals()),
         "calls": channels.save_calls(),
         "counters": compressions.save_counters(),
@@ -230,6 +238,12 @@ def reshard(states: list[Mapping[str, Any]], rank: int, ranks: int) -> dict[str,
         raise ValueError("there are no states; give those of all ranks of the job before")
     for state in states:
         _check_version(state)
+    for place, state in enumerate(states):
+        if (state["rank"], state["ranks"]) != (place, len(states)):
+            raise ValueError(
+                f"state {place} of {len(states)} is of rank {state['rank']} of {state['ranks']}; "
+                "give those of all ranks of the job before, in their order"
+            )
     mine = states[rank::ranks]
     numbers = {number for state in states for number in state["residuals"]}
     scale = ranks / len(states)
@@ -237,12 +251,17 @@ def reshard(states: list[Mapping[str, Any]], rank: int, ranks: int) -> dict[str,
         number: merge_residuals([bytes(s["residuals"][number].numpy()) for s in mine], scale)
         for number in sorted(numbers)
     }
-    return {**states[0], "residuals": _as_tensors(residuals)}
+    placed = {"version": 2, "rank": rank, "ranks": ranks}
+    return {**states[0], **placed, "residuals": _as_tensors(residuals)}
 
 
 def load_state_dict(state: Mapping[str, Any]) -> None:
-    """Goes on from `state_dict`, before the first step; models may be compressed later."""
+    """Goes on from `state_dict`, before the first step; models may be compressed later.
+
+    Raises for the state of another rank, or of another number of ranks: see `reshard`.
+    """
     _check_version(state)
+    _check_place(state)
     residuals = {number: bytes(saved.numpy()) for number, saved in state["residuals"].items()}
     channels.load_residuals(residuals)
     channels.load_calls(state["calls"])
@@ -251,7 +270,7 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
 
 def stats(model: torch.nn.Module) -> Stats:
     """What compression saved so far, by layer; ``print`` it."""
-    compression = compressions.of(model)
+    compression = compressions.of(layers.unwrapped(model))
     if compression is None:
         raise ValueError(
             "this model is not compressed; call gradwire.torch.compress(model), or run the script "
@@ -268,31 +287,58 @@ def _as_tensors(residuals: dict[int, bytes]) -> dict[int, torch.Tensor]:
 
 
 def _check_version(state: Mapping[str, Any]) -> None:
-    if state.get("version") != 1:
-        raise ValueError(f"this state has version {state.get('version')}; only 1 is known")
+    if state.get("version") != 2:
+        raise ValueError(f"this state has version {state.get('version')}; only 2 is known")
 
 
-def _patterns(exact: Iterable[str], codecs: Mapping[str, str] | None) -> dict[str, Any]:
+def _place() -> dict[str, int]:
+    if not distributed.is_initialized():
+        raise RuntimeError("call torch.distributed.init_process_group first")
+    return {"rank": distributed.get_rank(), "ranks": distributed.get_world_size()}
+
+
+def _check_place(state: Mapping[str, Any]) -> None:
+    here = _place()
+    if {key: state[key] for key in here} != here:
+        raise ValueError(
+            f"this state is of rank {state['rank']} of {state['ranks']}, and this is rank "
+            f"{here['rank']} of {here['ranks']}: load on each rank what it saved; for another "
+            "number of ranks, gradwire.torch.reshard([all states], rank, ranks) makes one of them"
+        )
+
+
+def _spec(name: str, codec: str | gradwire.Codec) -> str:
+    """The text of a codec."""
+    if isinstance(codec, gradwire.Codec):
+        return codec.spec
+    if isinstance(codec, str):
+        return codec
+    raise TypeError(
+        f"{name} is {codec!r}; give a codec's text such as {DEFAULT_CODEC!r}, or gradwire.codec(…)"
+    )
+
+
+def _patterns(
+    exact: Iterable[str], codecs: Mapping[str, str | gradwire.Codec] | None
+) -> dict[str, Any]:
     if isinstance(exact, str):  # its letters would be patterns, and "*" among them matches all
         raise TypeError(f"exact takes a list of patterns; write exact=[{exact!r}]")
-    return {"exact": tuple(exact), "codecs": dict(codecs or {})}
+    patterns = tuple(exact) if isinstance(exact, Iterable) else (exact,)
+    if not all(isinstance(each, str) for each in patterns):
+        raise TypeError(f"exact is {exact!r}; give a list of patterns such as ['head.*']")
+    if not isinstance(codecs, Mapping | None):
+        raise TypeError(
+            f"codecs is {codecs!r}; give patterns and codecs, as in {{'head.*': 'fp16'}}"
+        )
+    chosen = {pattern: _spec("codecs", spec) for pattern, spec in (codecs or {}).items()}
+    return {"exact": patterns, "codecs": chosen}
 
 
 def _check(chosen: settings.Settings, model: torch.nn.Module, specs: list[str]) -> None:
     """Raises, before ranks wait for one another."""
     for spec in (*specs, *chosen.codecs.values()):
         gradwire.codec(spec)
-    chosen.check_patterns([name for name, _ in model.named_parameters()])
+    chosen.check_patterns([name for name, _ in layers.named(model)])
 
 
-@atexit.register
-def _say_what_was_sent() -> None:
-    if not settings.wants_summary():
-        return
-    for found in compressions.all_stats():
-        if found.sent_bytes:
-            print(
-                f"gradwire: {found.steps} steps; rank 0 sent {_stats.human(found.sent_bytes)} "
-                f"instead of {_stats.human(found.bytes)} ({found.ratio:.1f} times less)",
-                file=sys.stderr,
-            )
+atexit.register(report.at_end)

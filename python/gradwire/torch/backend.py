@@ -10,12 +10,14 @@ import torch
 from torch import distributed
 from torch.distributed import PrefixStore, ProcessGroupGloo, distributed_c10d
 
+from . import channels, report
 from ._native import Backend
 
 
 def create(options, given) -> Backend:
     """For ``register_backend``: gloo, and nccl where there is CUDA, behind a backend of ours."""
     autoload.watch()
+    report.joined(options.group_rank, options.group_size)
     _open_monitored_barrier()
     cpu = ProcessGroupGloo(
         PrefixStore("gloo/", options.store),
@@ -47,6 +49,11 @@ def _placed(inner, options):
     return inner
 
 
+def _is_ours(group) -> bool:
+    on_cpu = "cpu" in [device.type for device in group._device_types]
+    return on_cpu and isinstance(channels.backend_of(group, "cpu"), Backend)
+
+
 @functools.cache
 def _open_monitored_barrier() -> None:
     """torch.distributed.monitored_barrier refuses groups by the name of their backend; not ours."""
@@ -55,7 +62,7 @@ def _open_monitored_barrier() -> None:
     @functools.wraps(refusing)
     def monitored_barrier(group=None, timeout=None, wait_all_ranks=False):
         stranger = distributed_c10d._rank_not_in_group(group)
-        if stranger or distributed.get_backend(group) != "gradwire":
+        if stranger or not _is_ours(group or distributed.group.WORLD):
             return refusing(group, timeout, wait_all_ranks)
         if timeout is None:
             timeout = distributed_c10d.default_pg_timeout

@@ -10,16 +10,33 @@ import torch
 from torch import distributed
 from torch.distributed import distributed_c10d
 
-from . import settings
+from . import presence, settings
 from ._native import Backend, Channel
 from .numbered import Numbered
+
+
+class Calls:
+    """How often `all_reduce` was called in one group, by name; the same on all its ranks.
+
+    Random numbers depend on it, and which sign ``topk:values=mean`` sends: so a tensor's calls must
+    not depend on what else is reduced between them.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, int] = {}
+
+    def save(self) -> dict[str, int]:
+        return dict(self.by_name)
+
+    def load(self, saved: dict[str, int]) -> None:
+        self.by_name = dict(saved)
+
 
 GRACE_SECONDS = 0.1  # for threads of gloo, at exit
 _channels: Numbered[distributed.ProcessGroup, Channel, bytes] = Numbered(
     Channel.save_residuals, Channel.load_residuals
 )
-_calls = 0
-"""Of `all_reduce`, the same on all ranks: random numbers depend on it."""
+_calls: Numbered[distributed.ProcessGroup, Calls, dict[str, int]] = Numbered(Calls.save, Calls.load)
 
 
 def of(group: distributed.ProcessGroup | None) -> Channel:
@@ -39,22 +56,32 @@ def all_reduce(
     average: bool,
 ) -> distributed.Work:
     """Starts one operation outside of any model."""
-    global _calls
-    work = of(group).all_reduce(
-        tensor, codec, name, feedback=feedback, average=average, seed=0, step=_calls
+    group = group or distributed.group.WORLD
+    channel = of(group)
+    calls = _calls.get(group) or _calls.add(group, lambda _: Calls())
+    step = calls.by_name.get(name, 0)
+    work = channel.all_reduce(
+        tensor, codec, name, feedback=feedback, average=average, seed=0, step=step
     )
-    _calls += 1
+    calls.by_name[name] = step + 1
     return work
 
 
 def _connect(group: distributed.ProcessGroup) -> Channel:
-    store = distributed_c10d._get_process_group_store(group)
+    """Within a time of its own: a rank that does not come is no reason to wait for half an hour."""
+    store = distributed.PrefixStore("gradwire/", distributed_c10d._get_process_group_store(group))
     backend = _backend_of(group)
+    timeout = _timeout_of(backend)
+    seconds = settings.connect_seconds(timeout.total_seconds())
+    presence.wait_for_all(
+        store, distributed.get_rank(), distributed.get_process_group_ranks(group), seconds
+    )
     channel = Channel(
-        distributed.PrefixStore("gradwire/", store),
+        store,
         group.rank(),
         group.size(),
-        timeout=_timeout_of(backend),
+        timeout=timeout,
+        connect_timeout=datetime.timedelta(seconds=seconds),
         secret=settings.secret(),
         interface=settings.interface(),
     )
@@ -65,7 +92,11 @@ def _connect(group: distributed.ProcessGroup) -> Channel:
 
 def _backend_of(group: distributed.ProcessGroup):
     devices = [device.type for device in group._device_types]
-    backend = group._get_backend(torch.device("cpu" if "cpu" in devices else devices[0]))
+    return backend_of(group, "cpu" if "cpu" in devices else devices[0])
+
+
+def backend_of(group: distributed.ProcessGroup, device: str):
+    backend = group._get_backend(torch.device(device))
     return getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
 
 
@@ -78,13 +109,8 @@ save_residuals = _channels.save  # what feedback keeps on this rank
 load_residuals = _channels.load
 
 
-def save_calls() -> int:
-    return _calls
-
-
-def load_calls(calls: int) -> None:
-    global _calls
-    _calls = calls
+save_calls = _calls.save  # by group and name
+load_calls = _calls.load
 
 
 @atexit.register

@@ -27,9 +27,10 @@ save_counters = _all.save
 load_counters = _all.load
 
 
-def add(model: Module, make: Callable[[int], Compression]) -> Compression:
+def add(model: Module, who: stats.Who, make: Callable[[int], Compression]) -> Compression:
     """By its number, which stands before the names of layers: two models may have the same."""
     compression = _all.add(model, make)
+    compression.who = who
     finalize(model, _keep_stats, compression).atexit = False
     return compression
 

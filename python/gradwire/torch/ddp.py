@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import logging
 import math
-from weakref import WeakSet
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import gradwire_autoload as autoload
+import torch
 from torch import distributed
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel as Ddp
 
-from . import channels, compressions, optimizers, residual_settings, settings
-from ._native import Compression
+from . import (
+    agreement,
+    channels,
+    compressions,
+    layers,
+    optimizers,
+    report,
+    residual_settings,
+    settings,
+    stats,
+)
+from ._native import Backend, Compression
 
 _log = logging.getLogger("gradwire")
 _with_own_hook: WeakSet[Ddp] = WeakSet()
+_settings: WeakKeyDictionary[Ddp, settings.Settings] = WeakKeyDictionary()
+"""Of all models that are compressed."""
+_KEPT = "_gradwire_settings"
+"""An attribute of compressed models, for copies of them: their settings, as a plain dictionary."""
 
 _BUILTIN_HOOKS = {
     distributed.BuiltinCommHookType.ALLREDUCE: default_hooks.allreduce_hook,
@@ -30,12 +48,25 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
             "this model has a communication hook already, and DDP takes one; "
             "do not register it, or do not compress the model"
         )
+    if model._use_python_reducer:
+        raise ValueError(
+            "DDP's Python reducer exchanges gradients by itself, uncompressed: leave "
+            "torch._dynamo.config.optimize_ddp as it is by default"
+        )
+    _check_what_ddp_does(model, chosen)
     autoload.watch()
+    group = model.process_group
+    agreement.check(group, chosen, layers.named(model.module))
     compression = compressions.of(model)
     if compression is None:
-        compressions.add(model, lambda number: _attached(model, number, chosen))
+        who = stats.Who(
+            layers.title(model.module), distributed.get_rank(), group.size(), group.rank() == 0
+        )
+        compression = compressions.add(model, who, lambda number: _attached(model, number, chosen))
     else:
         _apply(chosen, model, compression)
+    trained = {name for name, each in layers.named(model.module) if each.requires_grad}
+    report.first_exchange(stats.of(compression), chosen, trained)
 
 
 def _attached(model: Ddp, number: int, chosen: settings.Settings) -> Compression:
@@ -51,50 +82,161 @@ def before_first_forward(model: Ddp) -> None:
     """Called for every DDP model, once `autoload.watch` has been."""
     if compressions.of(model):
         return
-    if not (settings.is_on() or _is_ours(model.process_group)):
+    kept = model.__dict__.get(_KEPT)
+    if not (kept or _is_asked_for(model)):
         return
+    title = layers.title(model.module)
     if _has_own_hook(model):
-        _log.warning(
-            "gradwire leaves %s alone: it has a communication hook of its own",
-            type(model.module).__name__,
-        )
+        _leave_alone(model, "has a communication hook of its own")
+        return
+    if kept:
+        _compress_copy(model, kept)
         return
     density = settings.residual_density()
     if density is None:
         optimizers.check_own_momentum(model.module)
-        compress(model, settings.from_environment())
+        chosen = settings.from_environment()
     else:
-        compress(model, residual_settings.for_script(model, density))
+        chosen = residual_settings.for_script(model, density)
+    if model.process_group.rank() == 0:
+        names = [name for name, _ in layers.named(model.module)]
+        report.patterns_of_environment(chosen.exact, title, names)
+    compress(model, chosen)
+
+
+def remember(model: Ddp, chosen: settings.Settings) -> None:
+    """What the script asked for: copies of the model are compressed alike."""
+    model.__dict__[_KEPT] = asdict(chosen)
+
+
+def _compress_copy(model: Ddp, kept: dict[str, Any]) -> None:
+    if "density" not in kept:
+        compress(model, settings.Settings(**kept))
+        return
+    title = layers.title(model.module)  # whose optimizer is not known
+    _log.warning(
+        "gradwire: this %s is a copy of a model with residual compression, and trains exactly: "
+        "call gradwire.torch.residual(copy, optimizer) for it, too",
+        title,
+    )
+    report.obstacle(f"{title} is a copy of a model with residual compression")
+
+
+def before_python_reducer(model: Ddp) -> None:
+    """Called while such a model is made: it has no first forward pass that we see."""
+    if _is_asked_for(model):
+        _leave_alone(model, "has DDP's Python reducer, which exchanges gradients uncompressed")
 
 
 def take_hook_of_user(model: Ddp, *hook) -> bool:
     """Whether the hook that is being registered was put in the place of ours."""
     compression = compressions.of(model)
     if compression is None:
-        _with_own_hook.add(model)
         return False
+    if _is_residual(model):
+        raise ValueError(
+            "residual compression has the momentum of this model, which would train on without "
+            "any: register no communication hook, or do not use residual compression"
+        )
     state, function = hook if len(hook) == 2 else (None, _BUILTIN_HOOKS[hook[0]])
     model._check_comm_hook(function)
     compression.hand_over(state, function)
     model._comm_hooks.append((function, state))
     model.logger._set_comm_hook_name(function.__qualname__)
     compressions.remove(model)
+    del _settings[model]
+    model.__dict__.pop(_KEPT, None)
     _with_own_hook.add(model)
+    title = layers.title(model.module)
     _log.warning(
         "gradwire compresses %s no longer: %s was registered as its communication hook",
-        type(model.module).__name__,
+        title,
         function.__qualname__,
     )
+    report.obstacle(f"{title} got a communication hook of its own")
     return True
 
 
+def keeps_hook_of_user(model: Ddp) -> None:
+    """It was registered before we came."""
+    _with_own_hook.add(model)
+
+
+def check_scaler() -> None:
+    """Raises when a loss is scaled while feedback keeps something."""
+    if any(chosen.feedback for chosen in _settings.values()):
+        raise ValueError(
+            "gradients of a model are compressed with feedback, which does not go with a loss "
+            "scaler: what was held back would be in the scale of an earlier step, and a step that "
+            "the scaler skips would lose what was sent. Train in bfloat16, which needs no scaler, "
+            "or compress without feedback"
+        )
+
+
+def takes_over_clipping(parameters: Iterable[torch.Tensor], norm: float | None) -> bool:
+    """Whether these gradients need not be clipped any more. Raises when they must not be."""
+    given = {id(parameter) for parameter in parameters}
+    for model, chosen in _settings.items():
+        own = set(map(id, model.parameters()))
+        if not _is_residual(model) or given.isdisjoint(own):
+            continue
+        if settings.clip() and norm == chosen.clip:
+            if given <= own:
+                return True
+            raise ValueError(
+                "residual compression has clipped the gradients of a model, by themselves, and "
+                "leaves out this clipping of them together with others: clip those by themselves"
+            )
+        run, fix = "Run", norm
+        if norm is None:
+            run, fix = "Leave out clip_grad_value_ and run", "NORM"
+        raise ValueError(
+            "residual compression sends few numbers that have gained momentum, and clipping these "
+            "after the backward pass undoes the training: each rank must clip its own gradients, "
+            f"to a norm, before. {run} the script with `gradwire run --residual {chosen.density:g} "
+            f"--clip {fix}`, or call gradwire.torch.residual(..., clip={fix}) and clip no more"
+        )
+    return False
+
+
+def _is_residual(model: Ddp) -> bool:
+    return isinstance(_settings.get(model), residual_settings.Settings)
+
+
+def _check_what_ddp_does(model: Ddp, chosen: settings.Settings) -> None:
+    """Raises when DDP was told something that a communication hook cannot do."""
+    if chosen.clip and model.skip_all_reduce_unused_params:
+        raise ValueError(
+            "clip waits for all gradients of a step, and skip_all_reduce_unused_params=True leaves "
+            "some out: use DistributedDataParallel without it, or leave out clip"
+        )
+    if model._join_config.enable:
+        _check_join(model._divide_by_initial_world_size)
+
+
+def before_join(model: Ddp, divides_by_all: bool) -> None:
+    if compressions.of(model):
+        _check_join(divides_by_all)
+
+
+def _check_join(divides_by_all: bool) -> None:
+    if not divides_by_all:
+        raise ValueError(
+            "compressed gradients are divided by all ranks, also by those that have joined: use "
+            "join(divide_by_initial_world_size=True)"
+        )
+
+
 def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
+    _settings[model] = chosen
+    compression.set_seed(chosen.seed)
+    sparse = layers.with_sparse_gradients(model.module)
     compression.set_rules(
         {
             parameter._cdata: (
                 f"{compression.number}/{name}",
-                parameter.numel(),
-                chosen.stages_of(name, parameter),
+                parameter.numel() * (2 if parameter.is_complex() else 1),
+                [(0, "none")] if parameter in sparse else chosen.stages_of(name, parameter),
                 chosen.feedback,
                 chosen.momentum,
                 chosen.nesterov,
@@ -102,9 +244,12 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
                 chosen.reuse,
                 chosen.weight_decay_of(name),
             )
-            for name, parameter in model.module.named_parameters()
+            for name, parameter in layers.named(model.module)
         }
     )
+    if chosen.feedback:
+        compression.watch(list(model.module.parameters()))
+    compression.set_finds_unused(model.find_unused_parameters and not model.static_graph)
     compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
 
 
@@ -112,5 +257,13 @@ def _has_own_hook(model: Ddp) -> bool:
     return model in _with_own_hook or (bool(model._comm_hooks) and not compressions.of(model))
 
 
-def _is_ours(group: distributed.ProcessGroup) -> bool:
-    return distributed.get_backend(group) == "gradwire"
+def _is_asked_for(model: Ddp) -> bool:
+    """Whether a model is compressed whose script says nothing of it."""
+    backend = channels.backend_of(model.process_group, model.device_type)
+    return settings.is_on() or isinstance(backend, Backend)
+
+
+def _leave_alone(model: Ddp, why: str) -> None:
+    title = layers.title(model.module)
+    _log.warning("gradwire leaves %s alone: it %s", title, why)
+    report.obstacle(f"{title} {why}")

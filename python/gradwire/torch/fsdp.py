@@ -6,15 +6,25 @@ travel in C++.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import threading
+from weakref import WeakSet, ref
+
 import torch
 from torch import distributed
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp._fully_shard import _fsdp_api, _fsdp_collectives
+from torch.distributed.fsdp._fully_shard import _fsdp_api, _fsdp_collectives, _fsdp_param_group
+from torch.distributed.fsdp._fully_shard._fsdp_common import DDPMeshInfo, FSDPMeshInfo
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from . import channels, compressions, settings
+from . import agreement, channels, compressions, report, settings, stats
+from . import layers as _layers
 from ._native import Shards, is_exact, is_supported
 
 _STEPS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
+
+ParamGroup = _fsdp_param_group.FSDPParamGroup
 
 
 def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) -> None:
@@ -24,42 +34,75 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             "feedback is not available with FSDP; compress without it, with an unbiased codec "
             "such as the default"
         )
-    compression = compressions.of(model) or compressions.add(model, Compression)
+    _watch()
+    groups = _param_groups(model)
+    meeting = list(dict.fromkeys(ranks for group in groups for ranks in _process_groups(group)))
+    for ranks in meeting:
+        agreement.check(ranks, chosen, _layers.named(model), weights=weights)
+    compression = compressions.of(model)
+    if compression is None:
+        compression = compressions.add(model, _who(model, groups, meeting), Compression)
     compression.settings = chosen
-    compression.layers = {}
     compression.in_step = set()
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    for module in model.modules():
-        if not isinstance(module, FSDPModule):
-            continue
-        groups = module._get_fsdp_state()._fsdp_param_groups
-        layers = [
-            compression.layer(names[id(each.sharded_param)], each, weights)
-            for group in groups
+    names = {id(parameter): name for name, parameter in _layers.named(model)}
+    for group in groups:
+        layers = {
+            id(each): compression.layer(names[id(each.sharded_param)], each, weights)
             for each in group.fsdp_params
-        ]
-        if layers:
-            module.set_custom_reduce_scatter(_CompressedReduceScatter(compression, layers))
-            if weights is not None:
-                module.set_custom_all_gather(_CompressedAllGather(compression, layers))
-            elif any(isinstance(group._all_gather_comm, _CompressedAllGather) for group in groups):
-                module.set_custom_all_gather(_fsdp_collectives.DefaultAllGather())
+        }
+        group._reduce_scatter_comm = _CompressedReduceScatter(compression, layers)
+        if weights is not None:
+            group._all_gather_comm = _CompressedAllGather(compression, layers, group)
+        elif isinstance(group._all_gather_comm, _CompressedAllGather):
+            group._all_gather_comm = _fsdp_collectives.DefaultAllGather()
+    trained = {name for name, each in _layers.named(model) if each.requires_grad}
+    report.first_exchange(stats.of(compression), chosen, trained)
+
+
+def _param_groups(model: FSDPModule) -> list[ParamGroup]:
+    return [
+        group
+        for module in model.modules()
+        if isinstance(module, FSDPModule)
+        for group in module._get_fsdp_state()._fsdp_param_groups
+        if group.fsdp_params
+    ]
+
+
+def _process_groups(group: ParamGroup) -> list[distributed.ProcessGroup]:
+    """Ranks among which parameters are sharded, and those that have copies of the shards (HSDP)."""
+    found = []
+    if isinstance(group.mesh_info, FSDPMeshInfo):
+        found.append(group._reduce_scatter_process_group)
+    if isinstance(group.mesh_info, DDPMeshInfo):
+        found.append(group._all_reduce_process_group)
+    return found
+
+
+def _who(model: FSDPModule, groups: list[ParamGroup], meeting: list) -> stats.Who:
+    return stats.Who(
+        _layers.title(model),
+        distributed.get_rank(),
+        max((group.mesh_info.mesh.size() for group in groups), default=1),
+        all(ranks.rank() == 0 for ranks in meeting),
+    )
 
 
 class _Layer:
     """One parameter: how it travels, and what that cost so far."""
 
-    def __init__(self, name: str, sharded, codec: str, weight_codec: str) -> None:
+    def __init__(self, name: str, sharded) -> None:
         self.name = name
         """With the model's number before it."""
-        self.codec = codec
-        self.weight_codec = weight_codec
+        self.codec = self.weight_codec = "none"
         self.elements = sharded._orig_size.numel()
         self.shard_elements = sharded.padded_sharded_param_size.numel()
         self.bytes = self.sent_bytes = 0
         self.squared_error = self.energy = 0.0
 
-    def count(self, exact_bytes: int, sent_bytes: int, squared_error: float, energy: float) -> None:
+    def count(
+        self, exact_bytes: int, sent_bytes: int, squared_error: float = 0, energy: float = 0
+    ) -> None:
         self.bytes += exact_bytes
         self.sent_bytes += sent_bytes
         self.squared_error += squared_error
@@ -72,21 +115,25 @@ class Compression:
     def __init__(self, number: int) -> None:
         self.number = number
         self.steps = 0
+        """Backward passes; random numbers of gradients depend on it."""
         self.in_step: set[_CompressedReduceScatter] = set()
         """Those that have been called in the last step so far."""
-        self.exchanges = 0
-        """Of all modules together; random numbers depend on it."""
+        self.updates: dict[str, int] = {}
+        """By group of parameters, how often an optimizer changed them; random numbers of weights
+        depend on it."""
         self.settings = settings.Settings()
         self.layers: dict[str, _Layer] = {}
+        self.who: stats.Who
 
     @property
-    def counters(self) -> tuple[int, int]:
+    def counters(self) -> tuple[int, dict[str, int]]:
         """For checkpoints."""
-        return self.steps, self.exchanges
+        return self.steps, dict(self.updates)
 
     @counters.setter
-    def counters(self, saved: tuple[int, int]) -> None:
-        self.steps, self.exchanges = saved
+    def counters(self, saved: tuple[int, dict[str, int]]) -> None:
+        self.steps, updates = saved
+        self.updates = dict(updates)
 
     def count_step(self, exchange: _CompressedReduceScatter) -> None:
         """Every module has one exchange in a step: when one comes again, the next has begun."""
@@ -96,10 +143,11 @@ class Compression:
         self.in_step.add(exchange)
 
     def layer(self, name: str, sharded, weights: str | None) -> _Layer:
-        codec = self.settings.codec_of(name, sharded.sharded_param)
-        weight_codec = "none" if weights is None or codec == "none" else weights
-        layer = _Layer(f"{self.number}/{name}", sharded, codec, weight_codec)
-        return self.layers.setdefault(name, layer)
+        layer = self.layers.setdefault(name, _Layer(f"{self.number}/{name}", sharded))
+        takes = sharded.device.type == "cpu"
+        layer.codec = self.settings.codec_of(name, sharded.sharded_param) if takes else "none"
+        layer.weight_codec = "none" if weights is None or layer.codec == "none" else weights
+        return layer
 
     def totals(self) -> list[tuple]:
         """As the one in C++ gives them."""
@@ -118,65 +166,126 @@ class Compression:
 
 
 class _Exchange:
-    """What both directions share."""
+    """What all directions share."""
 
-    def __init__(self, compression: Compression, layers: list[_Layer]) -> None:
+    def __init__(self, compression: Compression, layers: dict[int, _Layer]) -> None:
         self.compression = compression
         self.layers = layers
-        self.shards = Shards(list(map(self.shard_of, layers)))
-        self.elements = sum(layer.shard_elements for layer in layers)
+        """By the identity of FSDP's own record of the parameter."""
 
     def allocate(self, size, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
-    def takes(self, tensor: torch.Tensor, ranks: int) -> bool:
-        """Whether it can be compressed, and holds these layers: not so if some had no gradient."""
-        fits = tensor.numel() == ranks * self.elements
-        return fits and tensor.is_cpu and is_supported(tensor)
 
-    def count(self, tensor: torch.Tensor, ranks: int, costs: list[tuple]) -> None:
-        self.compression.exchanges += 1
-        for layer, cost in zip(self.layers, costs, strict=True):
-            exact = layer.shard_elements * tensor.element_size() * (ranks - 1)
-            layer.count(exact, *cost)
+def _takes(tensor: torch.Tensor, elements: int) -> bool:
+    """Whether it can be compressed, and holds what we think."""
+    return tensor.numel() == elements and tensor.is_cpu and is_supported(tensor)
+
+
+def _count(layers: list[_Layer], messages: float, size: int, costs: list[tuple] | None) -> None:
+    """`messages` is how often an exact exchange sends a shard, of elements of `size` bytes. Without
+    `costs` it was one."""
+    for i, layer in enumerate(layers):
+        exact = int(layer.shard_elements * size * messages)
+        layer.count(exact, *(costs[i] if costs else (exact,)))
+
+
+def _shards_of(layers: tuple[_Layer, ...], added: str) -> Shards:
+    return Shards([(f"{each.name}{added}", each.shard_elements, each.codec) for each in layers])
 
 
 class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
-    @staticmethod
-    def shard_of(layer: _Layer) -> tuple[str, int, str]:
-        return layer.name, layer.shard_elements, layer.codec
+    """Gradients: summed into shards, and over replicas of shards where there are any (HSDP)."""
+
+    def __init__(self, compression: Compression, layers: dict[int, _Layer]) -> None:
+        super().__init__(compression, layers)
+        self.present: tuple[_Layer, ...] = ()
+        """Layers that have a gradient in this pass: not those that are frozen or were not used."""
+        self._shards_of = functools.lru_cache(_shards_of)
+
+    def begin(self, params: list) -> None:
+        self.compression.count_step(self)
+        self.present = tuple(self.layers[id(each)] for each in params)
+
+    def shards(self, added: str) -> Shards:
+        """Of the layers that are there, with what is added to their names."""
+        return self._shards_of(self.present, added)
 
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         ranks = group.size()
-        compression = self.compression
-        compression.count_step(self)
-        sums = op in (distributed.ReduceOp.AVG, distributed.ReduceOp.SUM)
-        if is_exact() or not sums or not self.takes(input_tensor, ranks):
+        size = input_tensor.element_size()
+        if not self._is_ours(input_tensor, op, ranks):
+            _count(self.present, ranks - 1, size, None)
             return distributed.reduce_scatter_single(
                 output_tensor, input_tensor, op=op, group=group, async_op=async_op
             )
         costs = channels.of(group).reduce_scatter(
             input_tensor,
-            self.shards,
+            self.shards(""),
             average=op == distributed.ReduceOp.AVG,
-            seed=compression.settings.seed,
-            step=compression.exchanges,
-            measure=compression.steps % _STEPS_PER_MEASUREMENT == 1,
+            seed=self.compression.settings.seed,
+            step=self.compression.steps,
+            measure=self.compression.steps % _STEPS_PER_MEASUREMENT == 1,
         )
         output_tensor.copy_(input_tensor.view(ranks, -1)[group.rank()])
-        self.count(input_tensor, ranks, costs)
+        _count(self.present, ranks - 1, size, costs)
         return None
+
+    def all_reduce(self, tensor, op, group):
+        """Over replicas, in place."""
+        ranks = group.size()
+        messages = 2 * (ranks - 1) / ranks
+        if not self._is_ours(tensor, op, 1):
+            _count(self.present, messages, tensor.element_size(), None)
+            return distributed.all_reduce(tensor, op=op, group=group)
+        costs = channels.of(group).all_reduce_shards(
+            tensor,
+            self.shards("/replicas"),
+            average=op == distributed.ReduceOp.AVG,
+            seed=self.compression.settings.seed,
+            step=self.compression.steps,
+        )
+        _count(self.present, messages, tensor.element_size(), costs)
+        return None
+
+    def _is_ours(self, tensor: torch.Tensor, op, shards: int) -> bool:
+        sums = op in (distributed.ReduceOp.AVG, distributed.ReduceOp.SUM)
+        elements = shards * sum(layer.shard_elements for layer in self.present)
+        return sums and not is_exact() and _takes(tensor, elements)
 
 
 class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
-    @staticmethod
-    def shard_of(layer: _Layer) -> tuple[str, int, str]:
-        return f"{layer.name}/weight", layer.shard_elements, layer.weight_codec
+    """Weights. All gathers between two steps of their optimizer give the same bits."""
+
+    every: WeakSet[_CompressedAllGather] = WeakSet()
+
+    def __init__(
+        self, compression: Compression, layers: dict[int, _Layer], group: ParamGroup
+    ) -> None:
+        super().__init__(compression, layers)
+        self.group = ref(group)  # which owns this
+        self.listed = list(layers.values())
+        self.shards = Shards(
+            [
+                (f"{each.name}/weight", each.shard_elements, each.weight_codec)
+                for each in self.listed
+            ]
+        )
+        self.name = self.listed[0].name
+        compression.updates.setdefault(self.name, 0)
+        self.every.add(self)
+
+    def after_step(self, changed: set[int]) -> None:
+        """Of an optimizer that has these parameters."""
+        group = self.group()
+        if group and any(id(each.sharded_param) in changed for each in group.fsdp_params):
+            self.compression.updates[self.name] += 1
 
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
         ranks = group.size()
-        compression = self.compression
-        if not self.takes(output_tensor, ranks):
+        size = output_tensor.element_size()
+        if not _takes(output_tensor, ranks * sum(each.shard_elements for each in self.listed)):
+            _count(self.listed, ranks - 1, size, None)
             return distributed.all_gather_single(
                 output_tensor, input_tensor, group=group, async_op=async_op
             )
@@ -184,8 +293,54 @@ class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
         costs = channels.of(group).all_gather(
             output_tensor,
             self.shards,
-            seed=compression.settings.seed,
-            step=compression.exchanges,
+            seed=self.compression.settings.seed,
+            step=self.compression.updates[self.name],
         )
-        self.count(output_tensor, ranks, costs)
+        _count(self.listed, ranks - 1, size, costs)
         return None
+
+
+class _Distributed:
+    """torch.distributed, as FSDP's collectives see it: they sum over replicas (HSDP) by it."""
+
+    def __init__(self) -> None:
+        self.reducing = threading.local()
+
+    def __getattr__(self, name: str):
+        return getattr(distributed, name)
+
+    def all_reduce(self, tensor, op=distributed.ReduceOp.SUM, group=None, async_op=False):
+        exchange = getattr(self.reducing, "exchange", None)
+        if exchange is None:
+            return distributed.all_reduce(tensor, op=op, group=group, async_op=async_op)
+        return exchange.all_reduce(tensor, op, group)
+
+
+@functools.cache
+def _watch() -> None:
+    """FSDP's own functions tell which parameters take part, and call us for sums over replicas;
+    optimizers, when weights have changed."""
+    original = _fsdp_param_group.foreach_reduce
+    signature = inspect.signature(original)
+    seen_by_fsdp = _fsdp_collectives.dist = _Distributed()
+
+    @functools.wraps(original)
+    def foreach_reduce(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        exchange = given["reduce_scatter_comm"]
+        if not isinstance(exchange, _CompressedReduceScatter):
+            return original(*args, **kwargs)
+        exchange.begin(given["fsdp_params"])
+        seen_by_fsdp.reducing.exchange = exchange
+        try:
+            return original(*args, **kwargs)
+        finally:
+            seen_by_fsdp.reducing.exchange = None
+
+    def after_step(optimizer, args, kwargs):
+        changed = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        for gather in list(_CompressedAllGather.every):
+            gather.after_step(changed)
+
+    _fsdp_param_group.foreach_reduce = foreach_reduce
+    register_optimizer_step_post_hook(after_step)

@@ -72,7 +72,7 @@ def for_script(model: DistributedDataParallel, density: float) -> Settings:
     Raises `optimizers.NotSound` where that is not what residuals do.
     """
     usual = settings.from_environment()
-    check_parameters(model.module)
+    check_parameters(model)
     taken = optimizers.take_over(model.module)
     return Settings(
         ranks=model.process_group.size(),
@@ -80,6 +80,7 @@ def for_script(model: DistributedDataParallel, density: float) -> Settings:
         small=usual.codec,
         density=density,
         warmup=settings.warmup(),
+        clip=settings.clip(),
         momentum=taken.momentum,
         nesterov=taken.nesterov,
         weight_decay=taken.weight_decay,
@@ -99,11 +100,12 @@ def check_numbers(chosen: Settings) -> None:
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, chosen: Settings) -> None:
-    """Raises when it would do again what residuals have done already."""
-    if not isinstance(optimizer, torch.optim.SGD):
+    """Raises when it would do other than residuals expect, or again what they have done."""
+    optimizer = optimizers.unwrapped(optimizer)
+    if why := optimizers.obstacle(optimizer):
         raise TypeError(
-            f"residual compression has the momentum of SGD, and {type(optimizer).__name__} is "
-            "another method; take torch.optim.SGD, or gradwire.torch.compress(model) without it"
+            f"residual compression does not go with this training: {why}; take a plain "
+            "torch.optim.SGD, or gradwire.torch.compress(model)"
         )
     for group in optimizer.param_groups:
         if group["momentum"] and chosen.momentum:
@@ -119,10 +121,16 @@ def check_optimizer(optimizer: torch.optim.Optimizer, chosen: Settings) -> None:
             )
 
 
-def check_parameters(model: torch.nn.Module) -> None:
-    for name, parameter in model.named_parameters():
+def check_parameters(model: DistributedDataParallel) -> None:
+    """Raises when some would train without the momentum that residuals have."""
+    for name, parameter in model.module.named_parameters():
         if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise TypeError(
                 f"residual compression takes float32, float16 and bfloat16, and {name} is of "
                 f"{parameter.dtype}; convert it"
+            )
+        if parameter.requires_grad and name in model.parameters_to_ignore:
+            raise ValueError(
+                f"residual compression has the momentum of all parameters, and DDP was told not to "
+                f"exchange the gradient of {name} with the others; freeze it, or do not tell so"
             )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -18,6 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 import gradwire
 
 from . import settings
+from .version_check import INSTALL
 
 _EXAMPLES = """\
 Every flag of torchrun is taken, and means what it means there. Those of gradwire stand before the
@@ -27,7 +29,7 @@ Examples:
   gradwire run --nproc-per-node 4 train.py --epochs 3
   gradwire run --codec uniform:bits=4,bucket=128 --nproc-per-node 4 train.py
   gradwire run --feedback --exact '*embed*' --exact lm_head.weight --standalone -m trainer
-  gradwire run --residual 0.001 --warmup 500 --nproc-per-node 4 train.py
+  gradwire run --residual 0.001 --warmup 500 --clip 1.0 --nproc-per-node 4 train.py
   gradwire run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train.py
 """
 
@@ -86,6 +88,13 @@ def _parser() -> argparse.ArgumentParser:
         help="With --residual: first so many steps with whole gradients.",
     )
     ours.add_argument(
+        "--clip",
+        type=float,
+        metavar="NORM",
+        help="With --residual: clip gradients to this norm, in place of the script, which clips to "
+        "the same or not at all.",
+    )
+    ours.add_argument(
         "--no-summary", action="store_true", help="Do not say at the end what was sent."
     )
     return parser
@@ -104,11 +113,20 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
         told["GRADWIRE_RESIDUAL"] = options.residual
     if options.warmup is not None:
         told["GRADWIRE_WARMUP"] = str(options.warmup)
+    if options.clip is not None:
+        told["GRADWIRE_CLIP"] = str(options.clip)
     return told
 
 
-def _obstacle() -> str | None:
+def _obstacle(options: argparse.Namespace) -> str | None:
     """Why workers would not compress, and what to do."""
+    beside = Path() if options.module else Path(options.training_script).parent
+    for name in ("gradwire.py", "gradwire/__init__.py"):
+        if (stranger := beside / name).exists() and not stranger.samefile(gradwire.__file__):
+            return (
+                f"{stranger} hides the package gradwire from the script, as Python looks beside it "
+                "first: give it another name"
+            )
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
         return (
             "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from loading gradwire in the workers; "
@@ -117,12 +135,15 @@ def _obstacle() -> str | None:
     if not entry_points(group="torch.backends", name="gradwire"):
         return (
             "gradwire can be imported but is not installed, so torch does not load it in the "
-            "workers; run make build in its source tree, or pip install --no-build-isolation ."
+            f"workers; in its source tree run make build, or {INSTALL}"
         )
     try:
         settings.from_environment()
-        if settings.warmup() and settings.residual_density() is None:
-            return "--warmup is for --residual; leave it out"
+        for_residual = {"--warmup": settings.warmup(), "--clip": settings.clip()}
+        if settings.residual_density() is None:
+            for flag, value in for_residual.items():
+                if value:
+                    return f"{flag} is for --residual; leave it out"
     except ValueError as error:
         return str(error)
     return None
@@ -132,7 +153,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_args(arguments)
     os.environ.update(_environment(options))
-    if (obstacle := _obstacle()) is not None:
+    if (obstacle := _obstacle(options)) is not None:
         parser.error(obstacle)
     record(torchrun.run)(options)  # as torchrun's own main does
 

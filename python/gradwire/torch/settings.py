@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from ._native import is_supported
+
 Number = TypeVar("Number", int, float)
 
 DEFAULT_CODEC = "grid:step=0.5"
@@ -43,10 +45,12 @@ class Settings:
         return self.fixed_codec_of(name, parameter) or self.codec
 
     def fixed_codec_of(self, name: str, parameter) -> str | None:
-        """Biases, norms and small layers travel exactly, as does what patterns in `exact` match;
-        other patterns may say how, too.
+        """Biases, norms, small layers and dtypes that no codec takes travel exactly, as does what
+        patterns in `exact` match; other patterns may say how, too.
         """
         if parameter.dim() < 2 or parameter.numel() < LEAST_ELEMENTS:
+            return "none"
+        if not is_supported(parameter.real):  # a complex number is two of these
             return "none"
         if any(fnmatchcase(name, pattern) for pattern in self.exact):
             return "none"
@@ -79,6 +83,11 @@ def is_on() -> bool:
 def residual_density() -> float | None:
     """That of unchanged scripts with residual compression: ``GRADWIRE_RESIDUAL=0.001``."""
     density = os.environ.get("GRADWIRE_RESIDUAL")
+    if density and _flag("GRADWIRE_FEEDBACK"):
+        raise ValueError(
+            "residual compression keeps what it does not send, in a way of its own: leave out "
+            "--feedback (GRADWIRE_FEEDBACK), or --residual (GRADWIRE_RESIDUAL)"
+        )
     return _number("GRADWIRE_RESIDUAL", density, float) if density else None
 
 
@@ -90,9 +99,29 @@ def warmup() -> int:
     return steps
 
 
+def clip() -> float:
+    """The norm to which it clips all gradients together, 0 for none: ``GRADWIRE_CLIP``."""
+    norm = _number("GRADWIRE_CLIP", os.environ.get("GRADWIRE_CLIP") or "0", float)
+    if not norm >= 0:
+        raise ValueError(f"GRADWIRE_CLIP is {norm:g}; take 0 or more")
+    return norm
+
+
 def wants_summary() -> bool:
-    """Whether this rank says at exit what was sent: ``GRADWIRE_SUMMARY=1``, on rank 0."""
-    return _flag("GRADWIRE_SUMMARY") and os.environ.get("RANK", "0") == "0"
+    """Whether rank 0 says on stderr what is compressed, and what was sent: ``GRADWIRE_SUMMARY``."""
+    return _flag("GRADWIRE_SUMMARY")
+
+
+def connect_seconds(group_seconds: float) -> float:
+    """How long ranks wait for one another at first: ``GRADWIRE_CONNECT_TIMEOUT``, or a minute, if
+    the group's own timeout is not shorter."""
+    given = os.environ.get("GRADWIRE_CONNECT_TIMEOUT")
+    if not given:
+        return min(group_seconds, 60.0)
+    seconds = _number("GRADWIRE_CONNECT_TIMEOUT", given, float)
+    if not 0 < seconds < 1e6:
+        raise ValueError(f"GRADWIRE_CONNECT_TIMEOUT is {given}; take a number of seconds above 0")
+    return seconds
 
 
 def from_environment() -> Settings:

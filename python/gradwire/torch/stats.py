@@ -31,11 +31,27 @@ class LayerStats:
 
 
 @dataclass(frozen=True)
+class Who:
+    """Whose statistics these are."""
+
+    model: str
+    """The name of its class."""
+    rank: int
+    """This rank in the whole job."""
+    ranks: int
+    """Those that train the model."""
+    is_first: bool
+    """Whether this rank speaks for them."""
+
+
+@dataclass(frozen=True)
 class Stats:
     """One model, over all steps so far, on this rank. Prints as a table."""
 
     steps: int
     layers: dict[str, LayerStats]
+    """Those that had a gradient, once there was an exchange."""
+    who: Who
 
     @property
     def bytes(self) -> int:
@@ -82,7 +98,9 @@ def of(compression: Compression) -> Stats:
     layers = {}
     for name, *rest in sorted(compression.totals()):
         layers[name.split("/", 1)[1]] = LayerStats(*rest)
-    return Stats(compression.steps, layers)
+    if any(layer.bytes for layer in layers.values()):
+        layers = {name: layer for name, layer in layers.items() if layer.bytes}
+    return Stats(compression.steps, layers, compression.who)
 
 
 def human(count: int) -> str:

@@ -46,7 +46,11 @@ def is_residual(method: str) -> bool:
 
 
 def add_residual(
-    replica: DistributedDataParallel, optimizer: torch.optim.SGD, method: str, seed: int
+    replica: DistributedDataParallel,
+    optimizer: torch.optim.SGD,
+    method: str,
+    seed: int,
+    link: str | None = None,
 ) -> None:
     """Takes momentum and weight decay over from the optimizer, unless they are set to 0."""
     import gradwire.torch
@@ -54,6 +58,8 @@ def add_residual(
     settings = RESIDUAL.fullmatch(method)[1]
     pairs = (pair.split("=", 1) for pair in settings.split(",")) if settings else ()
     options = {key: RESIDUAL_OPTIONS[key](value) for key, value in pairs}
+    if link is not None:
+        options["link"] = link
     (group,) = optimizer.param_groups
     taken = {key: group[key] for key in ("momentum", "weight_decay")} | options
     for key in ("momentum", "weight_decay"):

@@ -102,7 +102,9 @@ class Trainer:
         rate = recipe.learning_rates[options.optimizer]
         self._optimizer = recipes.OPTIMIZERS[options.optimizer](model, rate)
         if methods.is_residual(options.method):
-            methods.add_residual(self._replica, self._optimizer, options.method, options.seed)
+            methods.add_residual(
+                self._replica, self._optimizer, options.method, options.seed, options.link
+            )
         self._schedule = recipes.schedule(self._optimizer, options.steps)
         self._batches = self._load(recipe, options)
         self.measured = Measured()
@@ -255,6 +257,7 @@ def parse_options() -> argparse.Namespace:
     add("--seed", type=int, default=0)
     add("--batch", type=int, default=0, help="images, or rows of text, per rank; 0: the model's")
     add("--evaluate", action="store_true", help="and test the model on what it has not seen")
+    add("--link", help="how fast it is, such as 1gbit, if the method residual is to know")
     add("--interface", default="lo", help="which gloo uses and whose bytes count")
     add("--data", type=Path, default=Path(tempfile.gettempdir()), metavar="FOLDER",
         help="where data stays that takes long to prepare (default: %(default)s)")  # fmt: skip

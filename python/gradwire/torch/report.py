@@ -1,0 +1,141 @@
+"""What users see on stderr: at first what is compressed and how, at the end what that saved.
+
+Rank 0 of a model's group says it, with ``GRADWIRE_SUMMARY=1``, or by the logger ``gradwire`` where
+that shows information.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
+
+import gradwire
+
+from . import compressions, settings
+from .stats import Stats, human
+
+_log = logging.getLogger("gradwire")
+_joined: list[tuple[int, int]] = []
+"""Rank and ranks of the groups that were made while gradwire was asked for."""
+_obstacles: list[str] = []
+_patterns: dict[str, bool] = {}
+"""Those of the environment, and whether a layer of any model matched."""
+
+
+def joined(rank: int, ranks: int) -> None:
+    """A process group was made: from now on, somebody wants to know if nothing is compressed."""
+    _joined.append((rank, ranks))
+    _watch_fsdp1()
+
+
+def obstacle(why: str) -> None:
+    """Why a model is not compressed, for the end."""
+    if why not in _obstacles:
+        _obstacles.append(why)
+
+
+def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -> None:
+    """What will be compressed, of the layers that are trained."""
+    if not found.who.is_first:
+        return
+    given = (chosen.codec, *chosen.codecs.values())
+    short = {gradwire.codec(spec).spec: spec for spec in given}
+    layers = [layer for name, layer in found.layers.items() if name in trained]
+    counts, elements = Counter(), Counter()
+    for layer in layers:
+        spec = short.get(layer.codec, layer.codec)
+        counts[spec] += 1
+        elements[spec] += layer.elements
+    lossy = [spec for spec, _ in elements.most_common() if not gradwire.codec(spec).traits.lossless]
+    ways = []
+    for spec in lossy:
+        share = f"{100 * elements[spec] / elements.total():.0f} %"
+        of_all = f" of {len(layers)} layers ({share} of the gradients) travel"
+        ways.append(f"{counts[spec]}{f' ({share})' if ways else of_all} as {spec}")
+    if not ways:
+        ways.append(f"all {len(layers)} layers travel exactly")
+    elif len(layers) > sum(counts[spec] for spec in lossy):
+        ways.append("the others exactly")
+    feedback = "; with feedback" if chosen.feedback else ""
+    ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
+    _say(f"{found.who.model}: {', '.join(ways)}{feedback}; {ranks}")
+
+
+def patterns_of_environment(patterns: Iterable[str], model: str, names: list[str]) -> None:
+    """Warns of patterns that match no layer of a model. They may be meant for another one."""
+    for pattern in patterns:
+        matches = any(fnmatchcase(name, pattern) for name in names)
+        _patterns[pattern] = matches or _patterns.get(pattern, False)
+        if not matches:
+            _log.warning(
+                "gradwire: no layer of %s matches %r of --exact or GRADWIRE_EXACT; there are, for "
+                "instance, %s",
+                model,
+                pattern,
+                ", ".join(names[:5]),
+            )
+
+
+def at_end() -> None:
+    """One line per model, or one that says why there is none."""
+    every = compressions.all_stats()
+    for found in every:
+        if found.who.is_first:
+            _say(f"{found.who.model}: {_outcome(found)}")
+    if not every and _joined and _joined[0][0] == 0:
+        _say(f"nothing was compressed, because {_why_nothing()}")
+    for pattern, matched in _patterns.items():
+        if not matched:
+            _say(f"no layer of any model matched {pattern!r} of --exact or GRADWIRE_EXACT")
+
+
+def _outcome(found: Stats) -> str:
+    if found.who.ranks == 1:
+        return "nothing was compressed, because there is one rank"
+    if not found.sent_bytes:
+        return "nothing was compressed, because no backward pass ran"
+    sent = (
+        f"{found.steps} steps; rank {found.who.rank} sent {human(found.sent_bytes)} instead of "
+        f"{human(found.bytes)} ({found.ratio:.1f} times less)"
+    )
+    if all(gradwire.codec(layer.codec).traits.lossless for layer in found.layers.values()):
+        return f"{sent}: nothing was compressed, because all layers travel exactly"
+    return sent
+
+
+def _why_nothing() -> str:
+    if _joined[0][1] == 1:
+        return "there is one rank"
+    if _obstacles:
+        return "; ".join(_obstacles)
+    if _fully_shard._fully_shard.cls_to_fsdp_cls:
+        return "the script uses FSDP2: call gradwire.torch.compress(model) after fully_shard"
+    return "no DistributedDataParallel model ran a backward pass"
+
+
+@functools.cache
+def _watch_fsdp1() -> None:
+    original = FullyShardedDataParallel.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        obstacle(
+            "the script uses FSDP1 (FullyShardedDataParallel), which gradwire does not compress: "
+            "use fully_shard and gradwire.torch.compress(model), or DistributedDataParallel"
+        )
+        original(self, *args, **kwargs)
+
+    FullyShardedDataParallel.__init__ = __init__
+
+
+def _say(line: str) -> None:
+    if settings.wants_summary():
+        print(f"gradwire: {line}", file=sys.stderr, flush=True)
+    else:
+        _log.info("gradwire: %s", line)

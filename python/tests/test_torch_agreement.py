@@ -1,0 +1,271 @@
+"""Ranks that do not do the same: who differs in what is said by all, soon."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import gradwire.torch
+import gradwire_autoload as autoload
+import pytest
+import torch
+from gradwire.torch import presence, settings
+from test_torch_ddp import small_model, train
+from torch import distributed, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as Ddp
+from torch_ranks import on_ranks
+
+# -------------------------------------------------------------------------------------------------
+# Ranks that do not come
+
+
+class Heard(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines: list[str] = []
+        logging.getLogger("gradwire").addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def told_only(rank: int, told: list[int]) -> tuple[str, list[str], float]:
+    """GRADWIRE=1 was forgotten on all ranks but these."""
+    if rank in told:
+        os.environ["GRADWIRE"] = "1"
+        autoload.autoload()
+    heard, begun = Heard(), time.monotonic()
+    try:
+        train(Ddp(small_model()), rank, 1)
+    except RuntimeError as error:
+        return str(error), heard.lines, time.monotonic() - begun
+    raise AssertionError("it went on")
+
+
+def test_a_rank_that_was_not_told_to_compress_is_named_within_seconds():
+    environment = {"GRADWIRE_CONNECT_TIMEOUT": "6"}
+    said, heard, seconds = on_ranks(3, told_only, [0, 2], environment=environment)[0]
+    assert said.startswith("gradwire: rank 1 did not come within 6 s: GRADWIRE=1 is not set there")
+    assert [line for line in heard if "rank 0 waits for rank 1, for 6 s at most" in line]
+    assert seconds < 30
+
+
+@pytest.mark.parametrize(
+    "given, group, seconds",
+    [(None, 1800, 60), (None, 10, 10), ("5", 1800, 5), ("300", 10, 300)],
+)
+def test_ranks_wait_for_a_minute_unless_told_otherwise(monkeypatch, given, group, seconds):
+    monkeypatch.delenv("GRADWIRE_CONNECT_TIMEOUT", raising=False)
+    if given:
+        monkeypatch.setenv("GRADWIRE_CONNECT_TIMEOUT", given)
+    assert settings.connect_seconds(group) == seconds
+
+
+def test_a_time_that_is_none_is_refused(monkeypatch):
+    monkeypatch.setenv("GRADWIRE_CONNECT_TIMEOUT", "-1")
+    with pytest.raises(
+        ValueError, match="GRADWIRE_CONNECT_TIMEOUT is -1; take a number of seconds"
+    ):
+        settings.connect_seconds(60)
+
+
+def test_ranks_of_an_earlier_life_of_the_group_do_not_count():
+    store = distributed.HashStore()
+    with ThreadPoolExecutor(2) as threads:
+        for _ in (1, 2):
+            both = [
+                threads.submit(presence.wait_for_all, store, rank, [0, 1], 60) for rank in (0, 1)
+            ]
+            assert [each.result() for each in both] == [None, None]
+    with pytest.raises(distributed.DistBackendError, match="rank 1 did not come within 0.1 s"):
+        presence.wait_for_all(store, 0, [0, 1], 0.1)
+
+
+# -------------------------------------------------------------------------------------------------
+# Ranks that come with something else
+
+
+def otherwise(rank: int, change: dict, again: bool) -> str:
+    model = Ddp(small_model())
+    if again:
+        gradwire.torch.compress(model)
+        train(model, rank, 1)
+    usual = {"codec": "grid:step=0.5"}
+    try:
+        gradwire.torch.compress(model, **(usual | change if rank == 1 else usual))
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("it went on")
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"codec": "sign"}, "rank 1 has codec=sign where rank 0 has codec=grid:step=0.5"),
+        ({"exact": ["3.*"]}, "rank 1 has exact=('3.*',) where rank 0 has exact=()"),
+        ({"seed": 7}, "rank 1 has seed=7 where rank 0 has seed=0"),
+        ({"feedback": True}, "rank 1 has feedback=True where rank 0 has feedback=False"),
+        (
+            {"codecs": {"3.*": "fp16"}},
+            "rank 1 has codecs={'3.*': 'fp16'} where rank 0 has codecs={}",
+        ),
+    ],
+)
+def test_settings_that_differ_are_named_with_both_values_on_all_ranks(change, words, again):
+    for said in on_ranks(3, otherwise, change, again):
+        assert said.startswith("gradwire: ranks do not agree: " + words), said
+
+
+def in_a_part_of_the_job(rank: int) -> str:
+    group = distributed.new_group([1, 2])
+    if rank == 0:
+        return ""
+    with pytest.raises(ValueError) as refused:
+        gradwire.torch.compress(Ddp(small_model(), process_group=group), ("", "none", "sign")[rank])
+    return str(refused.value)
+
+
+def test_ranks_of_a_part_of_the_job_are_named_as_the_job_numbers_them():
+    for said in on_ranks(3, in_a_part_of_the_job)[1:]:
+        assert "rank 2 has codec=sign where rank 1 has codec=none" in said
+
+
+def another_environment(rank: int) -> str:
+    os.environ["GRADWIRE_CODEC"] = ("grid:step=0.5", "uniform:bits=2")[rank]
+    try:
+        train(Ddp(small_model()), rank, 1)
+    except ValueError as error:
+        return str(error)
+    raise AssertionError("it went on")
+
+
+def test_hosts_with_other_variables_are_named():
+    for said in on_ranks(2, another_environment, environment={"GRADWIRE": "1"}):
+        assert "rank 1 has codec=uniform:bits=2 where rank 0 has codec=grid:step=0.5" in said
+
+
+def another_version(rank: int) -> str:
+    gradwire.__version__ = ("0.1.0", "0.2.0")[rank]
+    with pytest.raises(ValueError, match=r"rank 1 has gradwire=0\.2\.0 where rank 0 .*0\.1\.0"):
+        gradwire.torch.compress(Ddp(small_model()))
+
+
+def test_another_version_is_named():
+    on_ranks(2, another_version)
+
+
+class Swapped(nn.Module):
+    """The same layers on all ranks, in another order."""
+
+    def __init__(self, rank: int):
+        super().__init__()
+        for name in ("left", "right")[:: -1 if rank else 1]:
+            self.add_module(name, nn.Linear(64, 64))
+
+
+def swapped(rank: int) -> None:
+    with pytest.raises(
+        ValueError, match=r"rank 1 has layer 0=right\.weight .* where rank 0 has .*left"
+    ):
+        gradwire.torch.compress(Ddp(Swapped(rank)))
+
+
+def test_layers_in_another_order_are_named():
+    on_ranks(2, swapped)
+
+
+def another_model(rank: int) -> None:
+    """Each rank compresses its two models in an order of its own."""
+    first, second = Ddp(small_model()), Ddp(nn.Sequential(nn.Linear(64, 64)))
+    with pytest.raises(ValueError, match=r"rank 1 has layer 0=0\.weight \(64, 64\) of torch"):
+        gradwire.torch.compress((first, second)[rank])
+
+
+def test_another_model_is_named_by_its_layers():
+    on_ranks(2, another_model)
+
+
+def sharded_otherwise(rank: int) -> None:
+    model = fully_shard(small_model())
+    with pytest.raises(ValueError, match="rank 1 has weights=fp16 where rank 0 has weights=None"):
+        gradwire.torch.compress(model, weights="fp16" if rank else None)
+
+
+def test_fsdp_alike():
+    on_ranks(2, sharded_otherwise)
+
+
+# -------------------------------------------------------------------------------------------------
+# States
+
+
+def saved(rank: int):
+    model = gradwire.torch.compress(Ddp(small_model()), "sign", feedback=True)
+    train(model, rank, 2)
+    return gradwire.torch.state_dict()
+
+
+def loaded(rank: int, states) -> str:
+    heard = Heard()
+    try:
+        gradwire.torch.load_state_dict(states[min(rank, len(states) - 1)])
+    except ValueError as error:
+        return str(error)
+    return " ".join(heard.lines)
+
+
+def test_a_state_of_other_ranks_is_refused():
+    states = on_ranks(2, saved)
+    assert on_ranks(2, loaded, states) == ["", ""]
+    (first, second) = on_ranks(2, loaded, states[1:])
+    assert "is of rank 1 of 2, and this is rank 0 of 2" in first
+    assert second == ""
+    for rank, said in enumerate(on_ranks(3, loaded, states)):
+        assert f"is of rank {min(rank, 1)} of 2, and this is rank {rank} of 3" in said
+        assert "gradwire.torch.reshard([all states], rank, ranks)" in said
+    more = [gradwire.torch.reshard(states, rank, 3) for rank in range(3)]
+    assert on_ranks(3, loaded, more) == ["", "", ""]
+    with pytest.raises(ValueError, match="state 0 of 2 is of rank 1 of 2"):
+        gradwire.torch.reshard(states[::-1], 0, 3)
+    with pytest.raises(ValueError, match="state 0 of 1 is of rank 0 of 2"):
+        gradwire.torch.reshard(states[:1], 0, 3)
+
+
+def test_a_state_of_another_version_is_refused():
+    old = [{**state, "version": 1} for state in on_ranks(2, saved)]
+    for said in on_ranks(2, loaded, old):
+        assert "this state has version 1; only 2 is known" in said
+
+
+# -------------------------------------------------------------------------------------------------
+# Arguments
+
+
+def objects(rank: int) -> None:
+    model = Ddp(small_model())
+    codec = gradwire.codec("uniform:bits=2")
+    gradwire.torch.compress(model, codec, codecs={"3.*": gradwire.codec("sign")})
+    train(model, rank, 1)
+    codecs = {name: each.codec for name, each in gradwire.torch.stats(model).layers.items()}
+    assert codecs["0.weight"] == codec.spec
+    assert codecs["3.weight"].startswith("sign")
+    gradwire.torch.all_reduce(torch.ones(5), codec)
+    for wrong, words in [
+        ({"codec": 4}, "codec is 4; give a codec's text such as 'grid:step=0.5'"),
+        ({"codecs": {"3.*": None}}, "codecs is None; give a codec's text"),
+        ({"codecs": ["sign"]}, r"codecs is \['sign'\]; give patterns and codecs"),
+        ({"exact": 3}, "exact is 3; give a list of patterns"),
+        ({"exact": [3]}, r"exact is \[3\]; give a list of patterns"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            gradwire.torch.compress(model, **wrong)
+    with pytest.raises(TypeError, match="codec is None; give a codec's text"):
+        gradwire.torch.all_reduce(torch.ones(3), None)
+
+
+def test_codecs_may_be_objects_and_other_things_are_named():
+    on_ranks(2, objects)

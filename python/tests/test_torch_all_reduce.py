@@ -1,0 +1,72 @@
+"""Calls of `gradwire.torch.all_reduce` are counted by name and group, whatever else is reduced."""
+
+from __future__ import annotations
+
+import gradwire.torch
+import torch
+from torch import distributed
+from torch_ranks import on_ranks
+
+ROUGH = "uniform:bits=1"
+
+
+def reduced(name: str, codec: str = ROUGH, group=None) -> torch.Tensor:
+    tensor = torch.linspace(-1, 1, 3001)
+    gradwire.torch.all_reduce(tensor, codec, name=name, group=group)
+    return tensor
+
+
+def signs_in_turn(rank: int) -> list[set[float]]:
+    """Of what two tensors receive that are reduced one after the other."""
+    signs: list[set[float]] = [set(), set()]
+    for _ in range(4):
+        for seen, name in zip(signs, "ab", strict=True):
+            total = reduced(name, "topk:density=0.01,values=mean")
+            seen |= set(total[total != 0].sign().tolist())
+    return signs
+
+
+def test_each_of_two_tensors_sends_both_signs():
+    for signs in on_ranks(2, signs_in_turn):
+        assert signs == [{-1.0, 1.0}, {-1.0, 1.0}]
+
+
+def in_turn_with(rank: int, others: list[str], groups: bool) -> list[torch.Tensor]:
+    """What one tensor receives in four calls, with calls for others between."""
+    group = distributed.new_group()
+    received = []
+    for _ in range(4):
+        received.append(reduced("one"))
+        for name in others:
+            reduced(name)
+        if groups:
+            reduced("one", group=group)
+    return received
+
+
+def test_random_numbers_do_not_depend_on_other_tensors_or_groups():
+    alone = on_ranks(2, in_turn_with, [], False)[0]
+    assert not torch.equal(alone[0], alone[1])
+    for others, groups in ((["another", ""], False), ([], True)):
+        together = on_ranks(2, in_turn_with, others, groups)[0]
+        assert all(map(torch.equal, together, alone))
+
+
+def goes_on(rank: int, states: list | None) -> tuple[list[torch.Tensor], dict]:
+    if states:
+        gradwire.torch.load_state_dict(states[rank])
+    group = distributed.new_group()
+    received = []
+    for _ in range(2):
+        received += [reduced("a"), reduced(""), reduced("a", group=group), reduced("b")]
+        reduced("b")
+    return received, gradwire.torch.state_dict()
+
+
+def test_counters_are_in_the_state():
+    begun = on_ranks(2, goes_on, None)
+    assert begun[0][1]["calls"] == {0: {"/a": 2, "/": 2, "/b": 4}, 1: {"/a": 2}}
+    resumed = on_ranks(2, goes_on, [state for _, state in begun])
+    assert resumed[0][1]["calls"] == {0: {"/a": 4, "/": 4, "/b": 8}, 1: {"/a": 4}}
+    for earlier, later in zip(begun[0][0], resumed[0][0], strict=True):
+        assert not torch.equal(earlier, later)

@@ -1,0 +1,334 @@
+"""What users see: at first what is compressed and how, at the end what was saved or why nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import logging
+import os
+import pickle
+
+import gradwire.torch
+import pytest
+import torch
+from test_torch_ddp import Mixed, Sparse, batches, small_model, train
+from torch import distributed, nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn.parallel import DistributedDataParallel as Ddp
+from torch_ranks import digest, on_ranks
+
+WANTED = {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "1"}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = small_model()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@contextlib.contextmanager
+def heard():
+    """Lines on stderr, those of the end as well."""
+    stderr, lines = io.StringIO(), []
+    with contextlib.redirect_stderr(stderr):
+        yield lines
+        gradwire.torch.report.at_end()
+    said = stderr.getvalue().splitlines()  # with warnings of the logger
+    lines.extend(line for line in said if line.startswith("gradwire: "))
+
+
+# -------------------------------------------------------------------------------------------------
+# First and last lines
+
+
+def spoken(rank: int, arguments: dict | None) -> list[str]:
+    os.environ["RANK"] = "0"  # as with mp.spawn, which sets none
+    with heard() as lines:
+        model = Ddp(Net())
+        if arguments is not None:
+            gradwire.torch.compress(model, **arguments)
+        train(model, rank, 3)
+    return lines
+
+
+ONE_LINE = (
+    "gradwire: Net: 2 of 8 layers (91 % of the gradients) travel as grid:step=0.5, the others"
+)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_rank_0_says_what_is_compressed_and_what_that_saved(ranks):
+    first, *others = on_ranks(ranks, spoken, None, environment=WANTED)
+    begin, end = first
+    assert begin == f"{ONE_LINE} exactly; {ranks} ranks"
+    assert end.startswith("gradwire: Net: 3 steps; rank 0 sent ")
+    assert end.endswith(" times less)")
+    assert others == [[]] * (ranks - 1)
+
+
+def test_all_codecs_are_named():
+    arguments = {"codec": "sign", "codecs": {"inner.0.*": "grid:step=1"}, "feedback": True}
+    first, _ = on_ranks(2, spoken, arguments, environment=WANTED)
+    assert first[0] == (
+        "gradwire: Net: 1 of 8 layers (61 % of the gradients) travel as sign, 1 (30 %) as "
+        "grid:step=1, the others exactly; with feedback; 2 ranks"
+    )
+
+
+def test_layers_that_are_all_exact_are_a_reason():
+    first, _ = on_ranks(2, spoken, {"exact": ["*"]}, environment=WANTED)
+    assert first[0] == "gradwire: Net: all 8 layers travel exactly; 2 ranks"
+    assert first[1].endswith("nothing was compressed, because all layers travel exactly")
+
+
+def test_one_rank_is_a_reason():
+    ((first, last),) = on_ranks(1, spoken, None, environment=WANTED)
+    assert first == f"{ONE_LINE} exactly; one rank"
+    assert last == "gradwire: Net: nothing was compressed, because there is one rank"
+
+
+def logged(rank: int) -> list[str]:
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("gradwire").addHandler(handler)
+    logging.getLogger("gradwire").setLevel(logging.INFO)
+    gradwire.torch.compress(Ddp(Net()))
+    return lines
+
+
+def test_the_logger_says_it_where_it_shows_information():
+    assert on_ranks(2, logged) == [[f"{ONE_LINE} exactly; 2 ranks"], []]
+
+
+# -------------------------------------------------------------------------------------------------
+# Why nothing
+
+
+def without_backward(rank: int) -> None:
+    Ddp(Net())
+
+
+def with_hook(rank: int) -> None:
+    model = Ddp(Net())
+    model._register_builtin_comm_hook(distributed.BuiltinCommHookType.FP16_COMPRESS)
+    train(model, rank, 1)
+
+
+def by_fsdp2(rank: int) -> None:
+    train(fully_shard(Net()), rank, 1)
+
+
+def by_fsdp1(rank: int) -> None:
+    train(FullyShardedDataParallel(Net(), device_id=torch.device("cpu")), rank, 1)
+
+
+def reasons(rank: int, script: str) -> list[str]:
+    with heard() as lines:
+        globals()[script](rank)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "script, why",
+    [
+        ("without_backward", "no DistributedDataParallel model ran a backward pass"),
+        ("with_hook", "Net has a communication hook of its own"),
+        ("by_fsdp2", "the script uses FSDP2: call gradwire.torch.compress(model) after fully_sh"),
+        ("by_fsdp1", "the script uses FSDP1 (FullyShardedDataParallel), which gradwire does not"),
+    ],
+)
+def test_a_script_that_is_not_compressed_hears_why(script, why):
+    ((line,), other) = on_ranks(2, reasons, script, environment=WANTED)
+    assert line.startswith(f"gradwire: nothing was compressed, because {why}"), line
+    assert other == []
+
+
+# -------------------------------------------------------------------------------------------------
+# Models that were not compressed, without a word
+
+
+def is_compressed(model: nn.Module) -> bool:
+    try:
+        return gradwire.torch.stats(model).ratio > 2
+    except ValueError:
+        return False
+
+
+def on_this_backend(rank: int) -> bool:
+    model = Ddp(Net())
+    train(model, rank, 2)
+    distributed.monitored_barrier()
+    return is_compressed(model)
+
+
+@pytest.mark.parametrize("backend", ["gradwire", "cpu:gradwire"])
+def test_the_backend_may_be_named_with_its_device(backend):
+    assert on_ranks(2, on_this_backend, backend=backend) == [True, True]
+
+
+def copied(rank: int, way: str, explicit: bool, when: str) -> tuple[str, bool]:
+    model = Ddp(Net())
+    if explicit:
+        gradwire.torch.compress(model, "uniform:bits=4", exact=["inner.0.*"])
+    if when == "after":
+        train(model, rank, 2)
+    twin = copy.deepcopy(model) if way == "copy" else pickle.loads(pickle.dumps(model))
+    train(twin, rank, 2)
+    if explicit:
+        layers = gradwire.torch.stats(twin).layers
+        assert layers["inner.0.weight"].codec == "none"
+        assert layers["inner.3.weight"].codec.startswith("uniform:bits=4")
+    return digest(twin), is_compressed(twin)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize("way", ["copy", "pickle"])
+def test_a_copy_is_compressed_as_its_original(way, explicit, when):
+    environment = {"GRADWIRE": "0" if explicit else "1"}
+    one, other = on_ranks(2, copied, way, explicit, when, environment=environment)
+    assert one == other
+    assert one[1]
+
+
+def copied_with_residuals(rank: int, explicit: bool) -> list[str]:
+    """Its momentum is in the residuals, or in the optimizer: not in both."""
+    heard = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())
+    logging.getLogger("gradwire").addHandler(handler)
+    model = Ddp(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0 if explicit else 0.9)
+    if explicit:
+        gradwire.torch.residual(model, optimizer, density=0.1)
+    train(model, rank, 2, optimizer=optimizer)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin(torch.zeros(1, 32))  # needs no optimizer
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9)
+    train(twin, rank, 2, optimizer=optimizer)
+    assert optimizer.param_groups[0]["momentum"] == (0.9 if explicit else 0)
+    return heard
+
+
+def test_a_copy_of_a_model_with_residuals_is_not_given_momentum_twice():
+    heard, _ = on_ranks(2, copied_with_residuals, True)
+    assert "copy of a model with residual compression, and trains exactly" in heard[0]
+    environment = {"GRADWIRE": "1", "GRADWIRE_RESIDUAL": "0.1"}
+    assert on_ranks(2, copied_with_residuals, False, environment=environment) == [[], []]
+
+
+def evaluated_first(rank: int) -> bool:
+    model = Ddp(Net(), broadcast_buffers=False)
+    if rank == 0:
+        with torch.no_grad():
+            model(torch.zeros(1, 32))
+    distributed.barrier()  # for which no other rank waits in vain
+    train(model, rank, 2)
+    return is_compressed(model)
+
+
+def test_one_rank_alone_may_evaluate_a_model_first():
+    assert on_ranks(2, evaluated_first, environment={"GRADWIRE": "1"}) == [True, True]
+
+
+def compiled(rank: int) -> None:
+    inside = torch.compile(Ddp(Net()), backend="eager")
+    assert gradwire.torch.compress(inside, exact=["inner.0.*"]) is inside
+    train(inside, rank, 2)
+    assert is_compressed(inside)
+    outside = Ddp(torch.compile(Net(), backend="eager"))
+    gradwire.torch.compress(outside, exact=["inner.0.*"])
+    train(outside, rank, 2)
+    names = [name for name, _ in Net().named_parameters()]
+    assert list(gradwire.torch.stats(outside).layers) == sorted(names)
+    assert gradwire.torch.stats(outside).who.model == "Net"
+    optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
+    assert gradwire.torch.residual(inside, optimizer, density=0.01) is inside
+    sharded = torch.compile(fully_shard(Net()), backend="eager")
+    gradwire.torch.compress(sharded)
+    assert gradwire.torch.stats(sharded).who.model == "Net"
+
+
+def test_compiled_models_have_the_names_of_their_authors():
+    on_ranks(2, compiled)
+
+
+# -------------------------------------------------------------------------------------------------
+# Patterns of the environment
+
+
+class Other(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.outer = small_model()
+
+    def forward(self, x):
+        return self.outer(x)
+
+
+def two_models(rank: int, both: bool) -> tuple[list[str], list[str]]:
+    warnings = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warnings.append(record.getMessage())
+    logging.getLogger("gradwire").addHandler(handler)
+    with heard() as lines:
+        for kind in (Net, Other) if both else (Net,):
+            train(Ddp(kind()), rank, 1)
+    return lines, warnings
+
+
+def test_a_pattern_that_matches_nothing_is_said():
+    environment = WANTED | {"GRADWIRE_EXACT": "outer.*"}
+    (lines, warnings), (_, none) = on_ranks(2, two_models, False, environment=environment)
+    assert "no layer of Net matches 'outer.*' of --exact or GRADWIRE_EXACT" in warnings[0]
+    assert "for instance, inner.0.weight" in warnings[0]
+    assert none == []
+    assert lines[-1].startswith("gradwire: no layer of any model matched 'outer.*'")
+    # Meant for the second of two models, it is right.
+    (lines, warnings), _ = on_ranks(2, two_models, True, environment=environment)
+    assert len(warnings) == 1
+    assert [line.split(":")[1] for line in lines] == [" Net", " Other", " Net", " Other"]
+    assert "all 8 layers travel exactly" in lines[1]
+
+
+# -------------------------------------------------------------------------------------------------
+# Layers that go around the codecs
+
+
+def around(rank: int, kind: str) -> gradwire.torch.Stats:
+    model = gradwire.torch.compress(Ddp({"Mixed": Mixed, "Sparse": Sparse}[kind]()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in batches(rank, 2):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return gradwire.torch.stats(model)
+
+
+def test_what_no_codec_takes_is_counted_as_exact():
+    stats = on_ranks(2, around, "Mixed")[0]
+    fine = stats.layers["fine.weight"]
+    assert fine.codec == "none"
+    assert fine.bytes == fine.sent_bytes == 2 * 64 * 64 * 8
+    assert stats.sent_bytes > fine.sent_bytes
+    words = on_ranks(2, around, "Sparse")[0].layers["words.weight"]
+    assert words.codec == "none"
+    assert words.bytes == words.sent_bytes > 0
+
+
+def frozen(rank: int) -> list[str]:
+    model = Net()
+    model.inner[0].requires_grad_(False)
+    model = gradwire.torch.compress(Ddp(model))
+    train(model, rank, 1)
+    return list(gradwire.torch.stats(model).layers)
+
+
+def test_frozen_layers_are_left_out():
+    assert "inner.0.weight" not in on_ranks(2, frozen)[0]
