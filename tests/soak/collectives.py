@@ -2,6 +2,9 @@
 
 Numbers are small integers, so sums are exact in every order and in every dtype, and an exact
 codec has to deliver them to the bit. A lossy one has to stay within its bound.
+
+With feedback nothing may be lost: what a layer's calls delivered, up to and with one that is sent
+exactly, is what was put into them; to the bit where the codec sends numbers as they are.
 """
 
 import math
@@ -14,6 +17,9 @@ import xxhash
 LARGEST = 8  # magnitude of an input
 POOL = 1 << 22
 MAX_COUNT = 1 << 20
+MAX_LAYER = 1 << 16
+# Calls of a group are so far apart that none begins before the one before it is done.
+LAYER_GROUPS = 8
 
 # The error of a number at most, as a share of the largest one that is encoded with it.
 CODECS = {
@@ -27,7 +33,13 @@ CODECS = {
     "sign": 2.05,
     "grid:step=0.25": 0.26,
     "grid:step=0.5,rounding=nearest": 0.26,
+    "topk:density=0.05": 1.0,  # what is not sent is lost, or kept by feedback
+    "topk:density=0.05,values=int8": 1.05,
+    "topk:density=0.01,values=mean": 2.05,
+    "randomk:density=0.25": 1.0,
 }
+# They send a number as it is, or not at all.
+SEND_AS_IT_IS = ("none", "topk:density=0.05", "randomk:density=0.25")
 
 
 @dataclass
@@ -39,18 +51,55 @@ class Call:
     codecs: list[str] = field(default_factory=list)
     dtype: str = "float32"
     root: int = 0
+    group: int | None = None
+    """Of layers with feedback."""
+    momentum: float = 0.0
+
+
+class Layer:
+    """A tensor with feedback."""
+
+    def __init__(self, name: str, rng: random.Random, max_count: int):
+        self.name = name
+        self.count = rng.choice([1, 127, 128, int(2 ** rng.uniform(0, math.log2(max_count)))])
+        self.codec = rng.choice(list(CODECS))
+        self.velocity = np.zeros(self.count)
+        self.owed = np.zeros(self.count)
+        """What was put in and has not come out."""
+        self.calls = 0
+        """Since nothing was owed."""
+
+    def after(self, momentum: float, put_in: np.ndarray, result: np.ndarray):
+        """Velocity and what is owed after a call."""
+        velocity = momentum * self.velocity + put_in
+        return velocity, self.owed + velocity - result
+
+    def take(self, momentum: float, put_in: np.ndarray, result: np.ndarray, codec: str):
+        self.velocity, owed = self.after(momentum, put_in, result)
+        exact = codec == "none"
+        self.owed, self.calls = (np.zeros(self.count), 0) if exact else (owed, self.calls + 1)
 
 
 class Stream:
     """Call number i, for all i; the same on every rank of `size` with the same seed."""
 
-    def __init__(self, seed: str, rank: int, size: int, hierarchical: bool):
-        self.seed, self.rank, self.size = seed, rank, size
+    def __init__(
+        self, seed: str, rank: int, size: int, hierarchical: bool, max_count: int = MAX_COUNT
+    ):
+        self.seed, self.rank, self.size, self.max_count = seed, rank, size, max_count
         self.algorithms = ["sra", "ring", "tree", "allgather", "auto"]
         if hierarchical:
             self.algorithms.append("hierarchical")
         pool = np.random.default_rng(list(seed.encode()))
         self.pool = pool.integers(-LARGEST, LARGEST, POOL, np.int8, endpoint=True)
+        rng = random.Random(f"{seed}/layers")
+        self.layers = [
+            [
+                Layer(f"{group}.{i}", rng, min(max_count, MAX_LAYER))
+                for i in range(rng.randint(1, 3))
+            ]
+            for group in range(LAYER_GROUPS)
+        ]
 
     def call(self, number: int) -> Call:
         rng = random.Random(f"{self.seed}/{number}")
@@ -58,14 +107,27 @@ class Stream:
         call = Call(number, rng.choice(kinds), dtype=rng.choice(["float32", "float16"]))
         if call.kind == "barrier":
             return call
-        several = call.kind in ("all_reduce", "broadcast")
-        for _ in range(rng.choice([1, 1, 3, 7]) if several else 1):
-            count = rng.choice([0, 1, 127, 128, int(2 ** rng.uniform(0, math.log2(MAX_COUNT)))])
-            call.counts.append(count if several else count // self.size * self.size)
-            call.codecs.append(rng.choice(list(CODECS)))
         if call.kind == "all_reduce":
             call.algorithm = rng.choice(self.algorithms)
+            if rng.random() < 0.5:
+                return self._with_feedback(call, rng)
+        several = call.kind in ("all_reduce", "broadcast")
+        for _ in range(rng.choice([1, 1, 3, 7]) if several else 1):
+            any_count = int(2 ** rng.uniform(0, math.log2(self.max_count)))
+            count = rng.choice([0, 1, 127, 128, any_count])
+            call.counts.append(count if several else count // self.size * self.size)
+            call.codecs.append(rng.choice(list(CODECS)))
         call.root = rng.randrange(self.size)
+        return call
+
+    def _with_feedback(self, call: Call, rng: random.Random) -> Call:
+        call.group = call.number % LAYER_GROUPS
+        call.dtype = ["float32", "float16"][call.group % 2]
+        call.momentum = [0.0, 0.0, 0.5, 0.5][call.group % 4]
+        all_of_it = rng.random() < 0.4
+        for layer in self.layers[call.group]:
+            call.counts.append(layer.count)
+            call.codecs.append("none" if all_of_it else layer.codec)
         return call
 
     def numbers(self, call: Call, rank: int) -> list[np.ndarray]:
@@ -83,12 +145,17 @@ class Stream:
             return ranks.barrier(timeout=timeout)
         if call.kind == "broadcast":
             return ranks.broadcast(arrays, call.root, call.codecs, **options)
+        if call.group is not None:
+            options |= {"feedback": True, "momentum": call.momentum}
+            options |= {"name": [layer.name for layer in self.layers[call.group]]}
         if call.kind == "all_reduce":
             return ranks.all_reduce(arrays, call.codecs, algorithm=call.algorithm, **options)
         return getattr(ranks, call.kind)(arrays[0], call.codecs[0], **options)
 
     def mistake(self, call: Call, results: list[np.ndarray]) -> str | None:
         """What is wrong with the results, if anything."""
+        if call.group is not None:
+            return self._loss(call, results)
         for i, (result, expected) in enumerate(
             zip(self._own(call, results), self._sums(call), strict=True)
         ):
@@ -97,6 +164,36 @@ class Stream:
             if not worst <= bound:
                 return f"{call}: tensor {i} is off by {worst}, {bound} is allowed"
         return None
+
+    def _loss(self, call: Call, results: list[np.ndarray]) -> str | None:
+        """What feedback lost, or made up."""
+        for layer, codec, put_in, result in self._of_layers(call, results):
+            _, owed = layer.after(call.momentum, put_in, result)
+            worst = np.abs(owed).max(initial=0.0)
+            bound = self._bound_of_owed(call, layer, codec)
+            if not worst <= bound:
+                return f"{call}: what layer {layer.name} owes is off by {worst}, {bound} is allowed"
+        return None
+
+    def take(self, call: Call, results: list[np.ndarray]):
+        """Remembers what layers with feedback owe; once for each call, in order."""
+        if call.group is not None:
+            for layer, codec, put_in, result in self._of_layers(call, results):
+                layer.take(call.momentum, put_in, result, codec)
+
+    def _of_layers(self, call: Call, results: list[np.ndarray]):
+        return zip(
+            self.layers[call.group], call.codecs, self._sums(call), self._own(call, results),
+            strict=True,
+        )  # fmt: skip
+
+    def _bound_of_owed(self, call: Call, layer: Layer, codec: str) -> float:
+        largest = LARGEST * self.size * (layer.calls + 1) / (1 - call.momentum)
+        if codec != "none":  # later; at most everything, and what the codec adds to it
+            return largest * (1 + CODECS[codec]) ** self._encodings(call)
+        if layer.codec in SEND_AS_IT_IS and call.momentum == 0:
+            return 0.0
+        return largest * (2**-10 if call.dtype == "float16" else 2**-16)
 
     def digest(self, call: Call, results: list[np.ndarray]) -> str:
         """Equal on all ranks."""
@@ -127,10 +224,14 @@ class Stream:
     def _bound(self, call: Call, codec: str) -> float:
         """Each encoding adds an error of at most `share` of what it encodes."""
         share = CODECS[codec]
-        encodings = {"ring": self.size, "tree": 1 + math.ceil(math.log2(self.size))}
-        encodings |= {"hierarchical": 4, "allgather": 1}
-        times = encodings.get(call.algorithm, 2)
+        times = self._encodings(call)
         reduces = call.kind in ("all_reduce", "reduce_scatter")
         largest = LARGEST * (self.size if reduces else 1) * (1 + share) ** times
         rounding = 2**-10 if share > 0 and call.dtype == "float16" else 0
         return largest - largest / (1 + share) ** times + rounding * largest
+
+    def _encodings(self, call: Call) -> int:
+        """How often a number is encoded on its way, at most."""
+        encodings = {"ring": self.size, "tree": 1 + math.ceil(math.log2(self.size))}
+        encodings |= {"hierarchical": 4, "allgather": 1}
+        return encodings.get(call.algorithm, 2)

@@ -16,7 +16,7 @@ from network import Host, Wire, listeners
 def strike(episode: Episode, processes: list, hosts: list[Host], wire: Wire):
     victim = processes[episode.victim]
     host = episode.hosts[episode.victim]
-    if episode.fault == "kill":
+    if episode.dies:
         victim.send_signal(signal.SIGKILL)
     elif episode.fault == "stop":
         victim.send_signal(signal.SIGSTOP)

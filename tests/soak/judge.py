@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 
 from episode import Episode
 
+GROWTH_MEGABYTES = 128  # of a rank that is lied to; its tensors and buffers take a tenth
 GRACE_SECONDS = 3.0  # a busy machine is late too; the table shows how late
 COMPUTES_ON_SECONDS = 20.0  # a rank that still gets results so long after a fault does not hang
 
@@ -65,14 +66,16 @@ class Course:
 
 def judge(episode: Episode, ranks: list[RankReports], course: Course) -> Verdict:
     verdict = Verdict(episode)
-    dead = episode.fault in ("kill", "stop") and course.resumed is None
+    dead = episode.falls_silent and course.resumed is None
     living = [rank for rank in range(episode.size) if not (dead and rank == episode.victim)]
     failed = [rank for rank in living if ranks[rank].error]
     if failed and len(failed) < len(living):
         fine = [rank for rank in living if rank not in failed]
         verdict.other.append(f"ranks {failed} failed, but not ranks {fine}")
-    if failed and episode.fault == "strangers":
-        verdict.other.append(f"strangers disturbed rank {failed[0]}: {ranks[failed[0]].error}")
+    if failed and episode.harmless:
+        verdict.other.append(
+            f"{episode.fault} disturbed rank {failed[0]}: {ranks[failed[0]].error}"
+        )
     if episode.fault == "strangers" and course.visits == 0:
         verdict.other.append("the fault did not strike: strangers found nobody who listens")
     for rank in living:
@@ -102,6 +105,8 @@ def _judge_rank(verdict: Verdict, rank: int, reports: RankReports, course: Cours
         left = {what: count for what, count in end["left"].items() if count != 0}
         if left:
             object_to(f"has more than before it connected: {left}")
+        if verdict.episode.fault == "lie" and end["grown"] > GROWTH_MEGABYTES:
+            object_to(f"took {end['grown']} MB of messages that nobody waits for")
     if reports.error:
         _judge_error(verdict, rank, reports.error, course, object_to)
     elif verdict.episode.must_fail and reports.ended:
@@ -119,6 +124,8 @@ def _judge_error(verdict: Verdict, rank: int, error: dict, course: Course, objec
         object_to(f"got its error {over:.2f} s after the deadline: {error['text']}")
     if error["at"] < course.struck and not verdict.episode.connecting:
         object_to(f"failed before the fault: {error['text']}")
+    if verdict.episode.shows_at_once and error["code"] != "peer_failed":
+        object_to(f"waited for what it could have seen at once: {error['text']}")
     named = {int(number) for number in re.findall(r"rank (\d+)", error["text"])}
     if not named:
         object_to(f"got an error that names nobody: {error['text']}")

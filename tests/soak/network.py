@@ -299,9 +299,15 @@ def listeners() -> list[tuple[int, object]]:
             for line in file.readlines()[1:]:
                 fields = line.split()
                 if fields[3] == "0A":
-                    port = int(fields[1].rsplit(":", 1)[1], 16)
-                    found.append((socket.AF_INET, ("127.0.0.1", port)))
+                    found.append((socket.AF_INET, address_of(fields[1])))
     return found + [(socket.AF_UNIX, name) for name in abstract_names()]
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Where to call a socket that this table of the kernel shows. All are of IPv4, or of both."""
+    address, port = text.split(":")
+    last_word = bytes.fromhex(address)[-4:][::-1]
+    return socket.inet_ntoa(last_word if any(last_word) else b"\x7f\0\0\1"), int(port, 16)
 
 
 def abstract_names() -> list[str]:

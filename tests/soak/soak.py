@@ -6,7 +6,7 @@
     tests/soak/soak.py --seed 7 --only flip --episode 12     one episode again
     tests/soak/soak.py --faults 300 --json > soak.json
 
-Each episode starts 2 to 5 ranks as processes, which make random collectives over shared memory,
+Each episode starts 2 to 9 ranks as processes, which make random collectives over shared memory,
 tcp or both, and lets one fault strike at a random moment, a third of the time while they connect:
 
     kill        a rank gets SIGKILL
@@ -15,12 +15,15 @@ tcp or both, and lets one fault strike at a random moment, a third of the time w
     reset       a connection between two ranks is reset
     flip        a bit is flipped on the way and the TCP checksum mended
     strangers   connect to whatever listens and talk garbage
+    fork        a rank forks children, which sleep or exit; or it is killed and they live on
+    lie         a rank sends messages that nobody waits for, or makes other calls than the others
 
 Results must be right, and equal on all ranks. Every rank that lives must raise an error that names
 a rank within the call's deadline and one second, must then be able to make a new communicator
 with the other survivors, and leave nothing behind: no process, thread, descriptor, shared memory or
-socket. Strangers must change nothing. The exit code is 0 when all of that held, 1 when not, 2 when
-the soak cannot run here. It needs root, to make hosts (network namespaces) and a wire between them.
+socket. Strangers and children must change nothing. The exit code is 0 when all of that held, 1 when
+not, 2 when the soak cannot run here. It needs root, to make hosts (network namespaces) and a wire
+between them.
 """
 
 import argparse
@@ -36,7 +39,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from episode import FAULTS, STORE_PORT, Episode, draw
+from episode import FAULTS, LIES_ON_THE_WIRE, STORE_PORT, Episode, draw
 from faults import Strangers, strike
 from judge import GRACE_SECONDS, Course, RankReports, Verdict, judge
 from network import Host, Unavailable, Wire, abstract_names, libc, own_shared_memory
@@ -147,9 +150,17 @@ class Ranks:
         for rank, process in enumerate(self.processes):
             if not self.reports[rank].ended:
                 process.kill()
+                self._end_children(rank)
             code = process.wait(10)
             self.reports[rank].exit_code = None if rank in stuck else code
             self.reports[rank].stderr = self.stderr(rank)
+
+    def _end_children(self, rank: int):
+        """Of a rank that was killed: they are ours now."""
+        for struck in self.reports[rank].all("struck"):
+            with contextlib.suppress(ProcessLookupError, ChildProcessError, KeyError):
+                os.kill(struck["child"], signal.SIGKILL)
+                os.waitpid(struck["child"], 0)
 
     def close(self):
         for process in self.processes:
@@ -203,23 +214,30 @@ def play(episode: Episode, ranks: Ranks, hosts: list[Host], wire: Wire) -> Cours
             ranks.listen(60, lambda: all(r.all("connected") for r in ranks.reports))
             ranks.listen(60, lambda: len(victim.all("done")) >= episode.moment or victim.ended)
         ranks.listen(episode.delay)
+        committed = ranks.reports[episode.victim]
+        if episode.manner:
+            ranks.listen(60, lambda: committed.all("struck") or committed.ended)
         course.struck = time.monotonic()
         if not at_once:
             strike(episode, ranks.processes, hosts, wire)
-        silent = [episode.victim] if episode.fault in ("kill", "stop") else []
+        silent = [episode.victim] if episode.falls_silent else []
         waiting = [rank for rank in range(episode.size) if rank not in silent]
         ranks.listen(PATIENCE_SECONDS, lambda: all(map(ranks.is_over, waiting)))
         if episode.fault == "stop" and episode.variant % 2:
             ranks.processes[episode.victim].send_signal(signal.SIGCONT)
             course.resumed = time.monotonic()
             ranks.listen(PATIENCE_SECONDS, lambda: ranks.is_over(episode.victim))
+    if episode.fault == "lie" and committed.all("struck"):
+        course.struck = committed.all("struck")[0]["at"]
     course.visits = sum(each.visits for each in strangers)
     return course
 
 
 def suspects(episode: Episode, wire: Wire) -> set[int]:
     """The ranks that an error may blame; empty: anybody."""
-    if episode.fault in ("kill", "stop") and not episode.connecting:
+    if episode.falls_silent and not episode.connecting:
+        return {episode.victim}
+    if episode.manner in LIES_ON_THE_WIRE:
         return {episode.victim}
     if wire.struck and not episode.connecting:
         return {rank for rank in range(episode.size) if episode.hosts[rank] in wire.struck}
