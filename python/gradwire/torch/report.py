@@ -136,6 +136,7 @@ def _watch_fsdp1() -> None:
 
 def _say(line: str) -> None:
     if settings.wants_summary():
-        print(f"gradwire: {line}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"gradwire: {line}\n")  # at once, as other ranks write there, too
+        sys.stderr.flush()
     else:
         _log.info("gradwire: %s", line)
