@@ -71,10 +71,10 @@ std::optional<T> receive(int socket, Deadline deadline) {
   return std::nullopt;
 }
 
-}  // namespace
-
-Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline,
-                     const std::string& secret) {
+/// Says hello and proves itself. `job_of(answer)` is the job by which it does.
+template <class JobOf>
+Introduced introduce_by(const Side& side, std::uint32_t peer, int socket, Deadline deadline,
+                        JobOf job_of) {
   Hello hello{.magic = kMagic,
               .version = kVersion,
               .purpose = side.purpose,
@@ -85,11 +85,7 @@ Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline 
   if (!may_be_ours(side, socket) || !send_all(socket, hello)) return {};
   const auto answer = receive<Answer>(socket, std::min(deadline, Clock::now() + kPatience));
   if (!answer) return {};
-  Job job = side.job;
-  if (side.purpose == Purpose::store && job.id != answer->job) {
-    job.id = answer->job;
-    job.set_key(secret);
-  }
+  const Job& job = job_of(*answer);
   const auto proof = [&](std::string_view word) { return prove(job, word, hello, answer->nonce); };
   if (!send_all(socket, proof("caller"))) return {};
   // If this is the peer, it says welcome or hangs up: giving up before it does could leave it with
@@ -98,6 +94,27 @@ Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline 
   if (!welcome) return {};
   if (!equal(*welcome, proof("welcome"))) return {.other_key = equal(*welcome, kOtherKey)};
   return {.taken = true, .key = proof("session")};
+}
+
+}  // namespace
+
+Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline) {
+  return introduce_by(side, peer, socket, deadline,
+                      [&](const Answer&) -> const Job& { return side.job; });
+}
+
+Introduced introduce_to_store(Side& side, const std::string& secret, int socket,
+                              Deadline deadline) {
+  return introduce_by(side, 0, socket, deadline, [&](const Answer& answer) -> const Job& {
+    // The id alone does not tell: an impostor may answer with that of a side which has no job yet,
+    // and know its key, which nobody has made.
+    const bool known = side.job.id == answer.job && side.job.key != Job{}.key;
+    if (!known) {
+      side.job.id = answer.job;
+      side.job.set_key(secret);
+    }
+    return side.job;
+  });
 }
 
 Reception::Reception(const Side& side, std::vector<int> listeners, std::size_t crowd,

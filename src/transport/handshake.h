@@ -64,10 +64,11 @@ struct Introduced {
   Proof key{};             ///< of this connection; both ends know it and nobody else
 };
 
-/// The caller's side, on a connected socket. Who calls a store learns its job from the answer, and
-/// makes the key of the `secret`.
-Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline,
-                     const std::string& secret = {});
+/// The caller's side, on a connected socket.
+Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline);
+/// The same for who calls a store: `side` learns the store's job from the answer, with the key that
+/// the `secret` makes. That takes a while, and is done again only when another job answers.
+Introduced introduce_to_store(Side& side, const std::string& secret, int socket, Deadline deadline);
 
 /// The answerer's side: callers who have proved nothing yet, bounded in number, bytes and time.
 class Reception {

@@ -24,10 +24,6 @@ std::string hexadecimal(std::span<const std::byte> bytes) {
   return text;
 }
 
-}  // namespace
-
-namespace {
-
 thread_local const std::function<void()>* waiting_hook = nullptr;
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <future>
 #include <optional>
@@ -16,6 +17,7 @@
 
 #include "gradwire/error.h"
 #include "transport/file_descriptor.h"
+#include "transport/handshake.h"
 #include "transport/tcp.h"
 
 namespace gradwire {
@@ -374,6 +376,27 @@ TEST(TcpStore, another_secret_is_an_error_at_once_and_rank_0_hears_of_it) {
     EXPECT_NE(std::string(error.what()).find("2 callers did not prove"), std::string::npos)
         << error.what();
   }
+}
+
+/// Answers as a store of the job that nobody has named: its id and its key are zeros.
+TEST(TcpStore, an_impostor_without_the_secret_is_not_believed) {
+  const std::string port = free_port();
+  const TcpListener listener = listen_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)));
+  std::atomic<int> believed = 0;
+  const std::jthread impostor([&](const std::stop_token& stop) {
+    const auto anybody = [](std::uint32_t) { return true; };
+    Reception reception({.job = {}, .purpose = Purpose::store, .me = 0}, listener.descriptors(), 8,
+                        anybody, [&](auto&&...) { ++believed; });
+    while (!stop.stop_requested()) {
+      std::vector<pollfd> polled;
+      reception.add_to(polled);
+      poll(polled.data(), polled.size(), 10);
+      reception.look(polled);
+    }
+  });
+  const auto call = [&] { open_store("tcp:127.0.0.1:" + port, 1, in(5000), "secret"); };
+  EXPECT_EQ(failure_within(std::chrono::seconds(6), call), ErrorCode::invalid_argument);
+  EXPECT_EQ(believed, 0);
 }
 
 TEST(TcpStore, a_rank_that_comes_again_waits_for_the_next_store) {

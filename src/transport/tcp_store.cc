@@ -238,7 +238,7 @@ class TcpStore final : public Store {
       socket_ = serves ? connect_tcp_address(server_->addresses()[0], deadline)
                        : call(host, port, deadline);
       const Introduced result =
-          socket_ ? introduce(side, 0, socket_.get(), deadline, secret) : Introduced{};
+          socket_ ? introduce_to_store(side, secret, socket_.get(), deadline) : Introduced{};
       if (result.taken) return;
       if (result.other_key) throw other_secret();
       keep_waiting();
