@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <list>
 #include <memory>
 #include <optional>
@@ -103,31 +105,41 @@ std::function<void()> look_for_signals() {
   };
 }
 
-std::unique_ptr<Communicator> connect(std::uint32_t rank, std::uint32_t size,
+/// What C++ takes is narrower than Python's numbers.
+template <class Number>
+Number narrow(const char* name, std::int64_t value) {
+  constexpr auto kMost = std::numeric_limits<Number>::max();
+  if (value >= 0 && value <= std::int64_t{kMost}) return static_cast<Number>(value);
+  const std::string why =
+      std::string(name) + " is " + std::to_string(value) + ": take 0 to " + std::to_string(kMost);
+  throw nb::value_error(why.c_str());
+}
+
+std::unique_ptr<Communicator> connect(std::int64_t rank, std::int64_t size,
                                       const std::string& store, const std::string& secret,
                                       const std::string& encryption, const std::string& certificate,
                                       const std::string& private_key, const std::string& authority,
                                       const std::string& transport, const std::string& algorithm,
-                                      const std::string& interface, std::uint16_t port,
-                                      double timeout, std::uint32_t lanes, std::uint32_t threads) {
-  const std::chrono::milliseconds waits = milliseconds(timeout);
+                                      const std::string& interface, std::int64_t port,
+                                      double timeout, std::int64_t lanes, std::int64_t threads) {
+  const ConnectOptions options{.rank = narrow<std::uint32_t>("rank", rank),
+                               .size = narrow<std::uint32_t>("size", size),
+                               .store = store,
+                               .secret = secret,
+                               .encryption = encryption,
+                               .certificate = certificate,
+                               .private_key = private_key,
+                               .authority = authority,
+                               .transport = transport,
+                               .algorithm = algorithm,
+                               .interface = interface,
+                               .port = narrow<std::uint16_t>("port", port),
+                               .timeout = milliseconds(timeout),
+                               .lanes = narrow<std::uint32_t>("lanes", lanes),
+                               .threads = narrow<std::uint32_t>("threads", threads),
+                               .while_waiting = look_for_signals()};
   const nb::gil_scoped_release released;
-  return Communicator::connect({.rank = rank,
-                                .size = size,
-                                .store = store,
-                                .secret = secret,
-                                .encryption = encryption,
-                                .certificate = certificate,
-                                .private_key = private_key,
-                                .authority = authority,
-                                .transport = transport,
-                                .algorithm = algorithm,
-                                .interface = interface,
-                                .port = port,
-                                .timeout = waits,
-                                .lanes = lanes,
-                                .threads = threads,
-                                .while_waiting = look_for_signals()});
+  return Communicator::connect(options);
 }
 
 /// The arrays of one call, as tensors.
@@ -140,24 +152,6 @@ struct Call {
     for (std::size_t i = 0; i < objects.size(); ++i) {
       arrays.emplace_back(objects[i], "x");
       tensors.push_back({names.at(i), arrays.back().view(), codecs.at(i)});
-    }
-    check_apart();
-  }
-
- private:
-  /// What two arrays share would be added up twice.
-  void check_apart() const {
-    using Bytes = std::pair<const std::byte*, const std::byte*>;
-    std::vector<Bytes> all;
-    for (const Tensor& tensor : tensors) {
-      const TensorView& x = tensor.view;
-      const auto* begin = static_cast<const std::byte*>(x.data);
-      if (x.count > 0) all.emplace_back(begin, begin + x.count * size_of(x.dtype));
-    }
-    std::ranges::sort(all);
-    const auto overlap = [](const Bytes& a, const Bytes& b) { return b.first < a.second; };
-    if (std::ranges::adjacent_find(all, overlap) != all.end()) {
-      throw nb::value_error("arrays of one call share memory: give each number once");
     }
   }
 };

@@ -187,8 +187,8 @@ class Communicator {
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
 
-  /// The sum of every tensor over all ranks, in place. Several tensors travel in one message; they
-  /// must not overlap.
+  /// The sum of every tensor over all ranks, in place. Several tensors travel in one message; those
+  /// that overlap are refused.
   virtual Work all_reduce(std::span<const Tensor> tensors,
                           const OperationOptions& options = {}) = 0;
 

@@ -401,8 +401,8 @@ typedef struct gradwire_operation_options {
 // once, and then nothing was started: the other ranks wait for this one. What fails later fails in
 // `gradwire_work_wait`.
 
-// The sum of every tensor over all ranks, in place. Several tensors travel in one message; they
-// must not overlap.
+// The sum of every tensor over all ranks, in place. Several tensors travel in one message; those
+// that overlap fail with INVALID_SETTING.
 GRADWIRE_API int gradwire_communicator_all_reduce(gradwire_communicator* communicator,
                                                   const gradwire_tensor* tensors,
                                                   size_t tensor_count,

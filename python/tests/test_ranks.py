@@ -281,6 +281,10 @@ def test_one_rank_needs_no_store():
 def test_wrong_arguments_raise_with_a_sentence(tmp_path):
     with pytest.raises(gradwire.Error, match="rank 3 is not one of 2 ranks"):
         gradwire.connect(3, 2, f"file:{tmp_path}")
+    with pytest.raises(ValueError, match="rank is -1: take 0 to 4294967295"):
+        gradwire.connect(-1, 2, f"file:{tmp_path}")
+    with pytest.raises(ValueError, match="port is 70000: take 0 to 65535"):
+        gradwire.connect(0, 2, f"file:{tmp_path}", port=70000)
     with pytest.raises(gradwire.Error, match="take file:DIRECTORY, tcp:HOST:PORT or mpi"):
         gradwire.connect(0, 2, "cloud:9")
     alone = gradwire.connect(0, 1)
@@ -288,7 +292,7 @@ def test_wrong_arguments_raise_with_a_sentence(tmp_path):
         alone.all_reduce([np.ones(1, np.float32)] * 2, codec=["none"])
     x = np.ones(30, np.float32)
     for shared in [x, x], [x[:20], x[19:]], [x[:20], x[:0], x[10:11]]:
-        with pytest.raises(ValueError, match="share memory: give each number once"):
+        with pytest.raises(gradwire.Error, match="share memory: give each number once"):
             alone.all_reduce(shared)
     alone.all_reduce([x[20:], x[10:10], x[:20]]).wait()
     with pytest.raises(gradwire.Error, match="rank 0 did not come: nobody wrote"):

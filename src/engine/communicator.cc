@@ -20,6 +20,7 @@ namespace gradwire {
 namespace {
 
 using engine::check;
+using engine::check_apart;
 using engine::cut_for_lanes;
 using engine::Engine;
 using engine::EngineOptions;
@@ -42,6 +43,11 @@ std::uint64_t key_of(const std::string& name, std::size_t place) {
 
 Deadline after(std::chrono::milliseconds timeout) {
   return Clock::now() + std::min(timeout, kMaxTimeout);
+}
+
+Deadline connect_deadline(const ConnectOptions& options) {
+  const bool own = options.connect_timeout.count() > 0;
+  return after(own ? options.connect_timeout : options.timeout);
 }
 
 void check_feedback(const Tensor& tensor, Collective collective) {
@@ -171,6 +177,7 @@ class Ranked final : public Communicator {
 
   void add_items(Operation& operation, std::span<const Tensor> tensors) {
     std::vector<std::size_t> counts;
+    check_apart(tensors);
     for (const Tensor& tensor : tensors) {
       check(tensor);
       check_feedback(tensor, operation.collective);
@@ -404,15 +411,6 @@ Statistics Work::statistics() const {
   const std::lock_guard lock(state_->mutex);
   return state_->statistics;
 }
-
-namespace {
-
-Deadline connect_deadline(const ConnectOptions& options) {
-  const bool own = options.connect_timeout.count() > 0;
-  return after(own ? options.connect_timeout : options.timeout);
-}
-
-}  // namespace
 
 std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked) {
   const ConnectOptions options = placed(asked);

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
@@ -39,6 +40,36 @@ TEST(Residuals, are_neither_saved_nor_loaded_while_an_operation_is_under_way) {
   EXPECT_GT(kept.size(), empty.size());
   ranks[0]->load_residuals(empty);
   EXPECT_EQ(ranks[0]->save_residuals(), empty);
+}
+
+TEST(Tensors, that_share_memory_are_refused_in_one_call) {
+  const auto alone = Communicator::connect({});
+  Numbers x(30);
+  const auto at = [&](const char* name, std::size_t first, std::size_t count) {
+    return Tensor{.name = name, .view = {x.data() + first, count}};
+  };
+  const auto refused = [&](std::vector<Tensor> tensors) {
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { alone->all_reduce(tensors); },
+             [&] { alone->broadcast(tensors, 0); },
+             [&] { alone->reduce_scatter(tensors); },
+             [&] { alone->all_gather(tensors); },
+         }) {
+      try {
+        call();
+        ADD_FAILURE() << "not refused";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_STREQ(error.what(),
+                     "tensors 'a' and 'b' of one call share memory: give each number once");
+      }
+    }
+  };
+  refused({at("a", 0, 30), at("b", 0, 30)});
+  refused({at("b", 19, 11), at("a", 0, 20)});
+  refused({at("a", 0, 20), at("c", 25, 0), at("b", 10, 1)});
+  const std::vector<Tensor> sound{at("a", 20, 10), at("b", 10, 0), at("c", 0, 20)};
+  alone->all_reduce(sound).wait();
 }
 
 TEST(Timeouts, none_is_refused_and_the_longest_is_bounded) {

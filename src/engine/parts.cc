@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
 namespace gradwire::engine {
 namespace {
 
@@ -23,6 +27,26 @@ void check(const Tensor& tensor) {
   if (tensor.view.data == nullptr && tensor.view.count > 0) {
     refuse(fmt::format("tensor '{}' has no memory", tensor.name));
   }
+}
+
+void check_apart(std::span<const Tensor> tensors) {
+  struct Memory {
+    const std::byte* begin;
+    const std::byte* end;
+    const Tensor* tensor;
+  };
+  std::vector<Memory> all;
+  for (const Tensor& tensor : tensors) {
+    const auto* begin = static_cast<const std::byte*>(tensor.view.data);
+    const std::size_t bytes = tensor.view.count * size_of(tensor.view.dtype);
+    if (bytes > 0) all.push_back({begin, begin + bytes, &tensor});
+  }
+  std::ranges::sort(all, std::less<>(), &Memory::begin);
+  const auto overlaps = [](const Memory& a, const Memory& b) { return b.begin < a.end; };
+  const auto found = std::ranges::adjacent_find(all, overlaps);
+  if (found == all.end()) return;
+  refuse(fmt::format("tensors '{}' and '{}' of one call share memory: give each number once",
+                     found->tensor->name, std::next(found)->tensor->name));
 }
 
 std::vector<Tensor> parts_of(const Tensor& tensor, std::uint32_t ranks) {
@@ -50,6 +74,7 @@ Parts::Parts(std::span<const Tensor> all, std::uint32_t ranks)
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
     for (std::size_t i = 0; i < tensors_; ++i) check_alike(rank, i);
   }
+  check_apart(all);
 }
 
 void Parts::check_alike(std::uint32_t rank, std::size_t i) const {
