@@ -57,7 +57,6 @@ def watch() -> None:
     Ddp._gradwire_watched = True
     _watch_models(Ddp)
     _watch_scalers()
-    _watch_clipping()
 
 
 def _watch_models(Ddp) -> None:
@@ -114,23 +113,33 @@ def _watch_scalers() -> None:
         return original(scaler, outputs)
 
 
-def _watch_clipping() -> None:
+@functools.cache
+def watch_clipping() -> None:
+    """From now on, `ddp.takes_over_clipping` is asked before gradients are clipped. Only residual
+    compression needs that, and `torch.compile(fullgraph=True)` cannot look through it.
+    """
     from torch.nn.utils import clip_grad
 
-    def is_taken_over(parameters, norm):
-        return _part("ddp").takes_over_clipping(parameters, norm)
+    takes_over = _part("ddp").takes_over_clipping
 
     @_inside(clip_grad._clip_grads_with_norm_)
-    def clip_to_norm(original, parameters, max_norm, *rest, **options):
+    def clip_with_norm(original, parameters, max_norm, *rest, **options):
         parameters = _listed(parameters)
-        if not is_taken_over(parameters, float(max_norm)):
+        if not takes_over(parameters, float(max_norm)):
             original(parameters, max_norm, *rest, **options)
 
-    @_inside(clip_grad.clip_grad_value_)
-    def clip_values(original, parameters, *rest, **options):
+    @_inside(clip_grad.clip_grad_norm_)
+    def clip_norm(original, parameters, max_norm, norm_type=2.0, *rest, **options):
         parameters = _listed(parameters)
-        if not is_taken_over(parameters, None):
-            original(parameters, *rest, **options)
+        if float(norm_type) != 2.0:
+            takes_over(parameters, None, f"clip_grad_norm_ with norm_type={norm_type}")
+        return original(parameters, max_norm, norm_type, *rest, **options)
+
+    @_inside(clip_grad.clip_grad_value_)
+    def clip_value(original, parameters, *rest, **options):
+        parameters = _listed(parameters)
+        takes_over(parameters, None, "clip_grad_value_")
+        original(parameters, *rest, **options)
 
 
 def _listed(parameters) -> list:

@@ -137,6 +137,23 @@ def clips_otherwise(rank: int) -> None:
     train(model, rank, 1, optimizer=optimizer)
     with pytest.raises(ValueError, match=r"Leave out clip_grad_value_"):
         nn.utils.clip_grad_value_(model.parameters(), 0.5)
+    with pytest.raises(ValueError, match=r"Leave out clip_grad_norm_ with norm_type=inf and run"):
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5, norm_type="inf")
+
+
+def compiles_its_clipping(rank: int) -> None:
+    model = Ddp(small_model())
+    gradwire.torch.compress(model)
+    backward(model).backward()
+    clip = torch.compile(
+        lambda: nn.utils.clip_grad_norm_(model.parameters(), 0.5), backend="eager", fullgraph=True
+    )
+    clip()
+    assert nn.utils.get_total_norm([each.grad for each in model.parameters()]) < 0.51
+
+
+def test_without_residuals_clipping_compiles_to_a_full_graph():
+    on_ranks(1, compiles_its_clipping)
 
 
 def test_an_unchanged_script_leaves_clipping_to_residual_compression():

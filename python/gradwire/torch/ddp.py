@@ -173,8 +173,12 @@ def check_scaler() -> None:
         )
 
 
-def takes_over_clipping(parameters: Iterable[torch.Tensor], norm: float | None) -> bool:
-    """Whether these gradients need not be clipped any more. Raises when they must not be."""
+def takes_over_clipping(
+    parameters: Iterable[torch.Tensor], norm: float | None, function: str = ""
+) -> bool:
+    """Whether these gradients need not be clipped any more. Raises when they must not be. The norm
+    is None for a `function` that clips by something else than the Euclidean norm.
+    """
     given = {id(parameter) for parameter in parameters}
     for model, chosen in _settings.items():
         own = set(map(id, model.parameters()))
@@ -189,7 +193,7 @@ def takes_over_clipping(parameters: Iterable[torch.Tensor], norm: float | None) 
             )
         run, fix = "Run", norm
         if norm is None:
-            run, fix = "Leave out clip_grad_value_ and run", "NORM"
+            run, fix = f"Leave out {function} and run", "NORM"
         raise ValueError(
             "residual compression sends few numbers that have gained momentum, and clipping these "
             "after the backward pass undoes the training: each rank must clip its own gradients, "
@@ -229,6 +233,8 @@ def _check_join(divides_by_all: bool) -> None:
 
 def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
     _settings[model] = chosen
+    if _is_residual(model):
+        autoload.watch_clipping()
     compression.set_seed(chosen.seed)
     sparse = layers.with_sparse_gradients(model.module)
     compression.set_rules(
