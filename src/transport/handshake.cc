@@ -19,6 +19,7 @@ constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kMaxStrangers = 64;             // who have proved nothing, beside our own
 constexpr Proof kOtherKey{};                          // instead of a welcome
 constexpr auto kPatience = std::chrono::seconds(10);  // with each of them
+constexpr auto kWelcome = std::chrono::seconds(3);    // until who has answered says it
 
 /// The proof of one side's word after all that was said before.
 Proof prove(const Job& job, std::string_view word, const Hello& hello,
@@ -44,6 +45,11 @@ bool may_be_ours(const Side& side, int socket) {
   socklen_t length = sizeof(other);
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 &&
          other.uid == geteuid();
+}
+
+bool has_hung_up(int socket) {
+  pollfd polled{socket, POLLRDHUP, 0};
+  return poll(&polled, 1, 0) > 0;
 }
 
 enum class Gathering { complete, more, broken };
@@ -88,9 +94,9 @@ Introduced introduce_by(const Side& side, std::uint32_t peer, int socket, Deadli
   const Job& job = job_of(*answer);
   const auto proof = [&](std::string_view word) { return prove(job, word, hello, answer->nonce); };
   if (!send_all(socket, proof("caller"))) return {};
-  // If this is the peer, it says welcome or hangs up: giving up before it does could leave it with
-  // a connection that we have forgotten.
-  const auto welcome = receive<Proof>(socket, deadline);
+  // The peer says welcome at once. A stranger who answered may never say a word, and the peer may
+  // have other addresses.
+  const auto welcome = receive<Proof>(socket, std::min(deadline, Clock::now() + kWelcome));
   if (!welcome) return {};
   if (!equal(*welcome, proof("welcome"))) return {.other_key = equal(*welcome, kOtherKey)};
   return {.taken = true, .key = proof("session")};
@@ -192,8 +198,9 @@ bool Reception::welcome(Caller& caller) {
     return prove(side_.job, word, hello, caller.nonce);
   };
   if (!equal(load<Proof>(caller.proof.bytes), proof("caller"))) return false;
-  // Its rank may have come meanwhile, and the caller may have gone.
-  if (expects_(hello.from) && send_all(caller.socket.get(), proof("welcome"))) {
+  // Its rank may have come meanwhile. The caller may have gone, if we were slow: it calls again.
+  const bool stays = expects_(hello.from) && !has_hung_up(caller.socket.get());
+  if (stays && send_all(caller.socket.get(), proof("welcome"))) {
     arrived_(hello.from, std::move(caller.socket), proof("session"));
   }
   return true;

@@ -538,6 +538,22 @@ TEST_P(Replay, a_recorded_answerer_is_not_believed) {
   expect_ping(*zero.get(), *one.get());
 }
 
+/// At one of a peer's addresses, as may happen where another network uses it, too.
+TEST_P(Replay, an_answerer_who_falls_silent_costs_seconds_and_not_the_deadline) {
+  TcpListener listener = listen_tcp("lo", 0);
+  const TcpListener stranger = listen_tcp("127.0.0.1", 0);
+  std::vector<std::string> addresses = stranger.addresses;
+  addresses.insert(addresses.end(), listener.addresses.begin(), listener.addresses.end());
+  const auto begun = Clock::now();
+  auto one = connect(1, {}, addresses);
+  const FileDescriptor caller(accept(stranger.sockets[0].get(), nullptr, nullptr));
+  const Answer anything{};
+  send(caller.get(), &anything, sizeof(anything), MSG_NOSIGNAL);
+  auto zero = connect(0, std::move(listener), {});
+  expect_ping(*zero.get(), *one.get());
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(8));
+}
+
 INSTANTIATE_TEST_SUITE_P(Every, Replay, testing::Bool(),
                          [](const auto& each) { return each.param ? "tls" : "tcp"; });
 
