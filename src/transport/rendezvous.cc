@@ -132,7 +132,7 @@ void check_terms(const std::vector<Card>& cards, std::uint32_t me) {
     if (cards[rank].terms == cards[me].terms) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("rank {} was given {}, and rank {} {}: give all ranks the same number "
-                            "of ranks, secret and encryption",
+                            "of ranks, secret and encryption, and jobs of other sizes other stores",
                             me, cards[me].terms, rank, cards[rank].terms));
   }
 }

@@ -125,7 +125,7 @@ class TcpTransport final : public Transport {
     eager_ = true;
     const auto& connection = connections_[talk_with(peer)];
     // One that asks and never listens must not fill our memory.
-    if (!connection || connection->queued() == kMostUnsaid) return;
+    if (!connection || connection->queued() >= kMostUnsaid) return;
     connection->enqueue(WireHeader::message, word, {}, 0);
   }
 

@@ -271,10 +271,11 @@ class TcpStore final : public Store {
     }
   }
   Error late(const std::string& what) const {
-    return {ErrorCode::timeout,
-            fmt::format("the store {} {} before the deadline: is rank 0 running there, and do all "
-                        "ranks use the same store?",
-                        where_, what)};
+    return {
+        ErrorCode::timeout,
+        fmt::format("the store {} {} before the deadline: is rank 0 running there, do all ranks "
+                    "use the same store, and each its own number?",
+                    where_, what)};
   }
   Error not_all_came() const {
     std::string what = "has no answer: not all ranks have come";
