@@ -33,10 +33,12 @@ FileDescriptor call(const std::string& addresses, Deadline deadline) {
 FileDescriptor take_call(const TcpListener& listener, Deadline deadline) {
   std::vector<pollfd> polled;
   for (const int socket : listener.descriptors()) polled.push_back({socket, POLLIN, 0});
-  poll(polled.data(), polled.size(), milliseconds_until(deadline));
-  for (const pollfd& each : polled) {
-    if (each.revents == 0) continue;
-    return FileDescriptor(accept4(each.fd, nullptr, nullptr, SOCK_CLOEXEC));
+  while (Clock::now() < deadline) {
+    if (poll(polled.data(), polled.size(), milliseconds_until(deadline)) <= 0) continue;
+    for (const pollfd& each : polled) {
+      if (each.revents == 0) continue;
+      return FileDescriptor(accept4(each.fd, nullptr, nullptr, SOCK_CLOEXEC));
+    }
   }
   throw Error(ErrorCode::timeout, "the rank before this one did not call to measure the link");
 }
