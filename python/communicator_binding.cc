@@ -26,6 +26,22 @@ namespace {
 
 constexpr auto kMoment = std::chrono::milliseconds(50);  // between looks for Ctrl-C
 
+/// What a signal's handler raised where nothing can be raised, in a destructor: the next line of
+/// Python raises it.
+void raise_later(nb::python_error& raised) {
+  auto kept = std::make_unique<nb::python_error>(raised);
+  const auto raise = [](void* error) {
+    const std::unique_ptr<nb::python_error> owned(static_cast<nb::python_error*>(error));
+    owned->restore();
+    return -1;
+  };
+  if (Py_AddPendingCall(raise, kept.get()) == 0) {
+    static_cast<void>(kept.release());
+  } else {
+    kept->discard_as_unraisable("a destructor of gradwire.Work");  // too many wait already
+  }
+}
+
 /// An operation with the arrays it works on: they must not go away before it is done.
 class PyWork {
  public:
@@ -41,8 +57,8 @@ class PyWork {
     try {
       if (!interrupted_) wait();
     } catch (const Error&) {  // whoever wanted to know has waited
-    } catch (nb::python_error&) {
-      PyErr_SetInterrupt();  // destructors cannot raise it: the next line of Python does
+    } catch (nb::python_error& raised) {
+      raise_later(raised);
     }
     if (!work_.done()) abandoned().push_back(std::move(*this));
   }

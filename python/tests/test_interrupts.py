@@ -86,6 +86,24 @@ def test_a_work_that_is_deleted_does_not_swallow_an_interrupt(tmp_path):
     assert process.returncode == 0, process.stderr
 
 
+@pytest.mark.parametrize("keyboard", ["default_int_handler", "SIG_IGN"])
+def test_a_work_that_is_deleted_raises_what_the_handler_raised(tmp_path, keyboard):
+    script = f"""
+        def leave(*_):
+            raise SystemExit(7)
+        signal.signal(signal.SIGINT, signal.{keyboard})  # as nohup and shells set it
+        signal.signal(signal.SIGTERM, leave)
+        first, second = two_ranks()
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        first.all_reduce(np.ones(1000, np.float32))
+        for _ in range(1000):
+            time.sleep(0.01)
+    """
+    process, seconds = run(script, f"file:{tmp_path}/store")
+    assert process.returncode == 7, process.stderr
+    assert seconds < 9
+
+
 def test_a_program_that_is_interrupted_ends(tmp_path):
     script = """
         first, second = two_ranks()
