@@ -230,9 +230,11 @@ TEST_P(Conformance, peer_leaves_after_its_last_message) {
 }
 
 TEST_P(Conformance, an_abort_reaches_all_with_culprit_and_reason) {
+  const std::string reason =
+      "rank 3 did not answer" + std::string(kMaxReason - 30, '.') + " the end";
   run(4, [&](std::uint32_t me, std::unique_ptr<Transport>& transport) {
     if (me == 1) {
-      transport->abort(3, "rank 3 did not answer");
+      transport->abort(3, reason);
       return;
     }
     Recorder inbox;
@@ -240,7 +242,7 @@ TEST_P(Conformance, an_abort_reaches_all_with_culprit_and_reason) {
     EXPECT_EQ(inbox.failures[0].fault, Fault::refused);
     EXPECT_EQ(inbox.failures[0].peer, 1u);
     EXPECT_EQ(inbox.failures[0].culprit, 3u);
-    EXPECT_EQ(inbox.failures[0].reason, "rank 3 did not answer");
+    EXPECT_EQ(inbox.failures[0].reason, reason);
   });
 }
 

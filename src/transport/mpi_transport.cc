@@ -23,7 +23,6 @@ namespace {
 constexpr std::size_t kWindow = 8;  // messages to a peer that it has not taken yet
 constexpr std::size_t kAhead = 2;   // messages of a peer that we receive before they are wanted
 constexpr int kProbesPerRound = 64;
-constexpr std::size_t kMaxReason = 240;
 constexpr long kShortestPauseNs = 20'000;
 constexpr long kLongestPauseNs = 1'000'000;
 

@@ -19,6 +19,8 @@
 #include <string>
 #include <string_view>
 
+#include "transport/transport.h"
+
 namespace gradwire {
 
 /// One message in a ring.
@@ -45,8 +47,6 @@ struct OutboxRing {
 };
 
 struct OutboxHeader {
-  static constexpr std::size_t kReasonBytes = 240;
-
   /// Set by the owner before it sleeps; peers that see it write to its event. This flag and
   /// both rings are sequentially consistent: either the owner, before it sleeps, sees what a
   /// peer did, or the peer sees the flag.
@@ -55,7 +55,7 @@ struct OutboxHeader {
   alignas(64) std::atomic<std::uint32_t> aborted{0};
   /// Set when an owner in the same process is gone.
   std::atomic<std::uint32_t> gone{0};
-  char reason[kReasonBytes] = {};
+  char reason[kMaxReason] = {};
 };
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
@@ -86,12 +86,12 @@ class Outbox {
 
   void abort(std::uint32_t culprit, std::string_view reason) const {
     if (header().aborted.load(std::memory_order_relaxed) != 0) return;
-    const std::size_t length = std::min(reason.size(), OutboxHeader::kReasonBytes - 1);
+    const std::size_t length = std::min(reason.size(), kMaxReason);
     std::memcpy(header().reason, reason.data(), length);
     header().aborted.store(culprit + 1, std::memory_order_seq_cst);
   }
   std::string abort_reason() const {  // the peer may be malicious: no end is trusted
-    return {header().reason, strnlen(header().reason, OutboxHeader::kReasonBytes)};
+    return {header().reason, strnlen(header().reason, kMaxReason)};
   }
 
  private:

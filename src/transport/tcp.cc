@@ -75,7 +75,7 @@ class TcpTransport final : public Transport {
     for (const auto& connection : connections_) {
       if (!connection) continue;
       connection->enqueue(WireHeader::abort, culprit,
-                          std::as_bytes(std::span(reason.substr(0, 240))), 0);
+                          std::as_bytes(std::span(reason.substr(0, kMaxReason))), 0);
       connection->write(deaf);
     }
   }

@@ -8,7 +8,6 @@
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kMaxReason = 240;
 constexpr std::size_t kReadBudget = std::size_t{1} << 20;  // bytes before others get their turn
 
 std::uint32_t check_of(WireHeader header) noexcept {

@@ -74,6 +74,9 @@ class Inbox {
   virtual void answered(std::uint32_t, std::optional<std::uint32_t> /*waits_for*/) noexcept {}
 };
 
+/// Of the reason of an abort, in bytes: what is longer is cut.
+inline constexpr std::size_t kMaxReason = 480;
+
 class Transport {
  public:
   virtual ~Transport() = default;
