@@ -222,6 +222,20 @@ def _listed(x: Any, name: Any, codec: Any) -> tuple[list[Any], list[str], list[A
     return arrays, names, [_native_codec(c) for c in codecs]
 
 
+def _from_environment(argument: str, variable: str, alone: int, store: str) -> int:
+    """What a launcher has set. Whoever names a store is not alone, and must not be so by mistake."""
+    text = os.environ.get(variable)
+    if text is None and not store:
+        return alone
+    if text is None or not text.isdecimal():
+        said = "is not set" if text is None else f"is {text!r}"
+        raise ValueError(
+            f"{variable} {said}: give {argument}=, or start the ranks with a launcher that sets "
+            "RANK and WORLD_SIZE, such as torchrun"
+        )
+    return int(text)
+
+
 def connect(
     rank: int | None = None,
     size: int | None = None,
@@ -258,9 +272,11 @@ def connect(
     infinite, is a year. `threads` encode and decode; 0
     leaves their number to the cores of this host.
     """
-    place = {} if store == "mpi" else os.environ  # gradwire asks MPI itself
-    rank = int(place.get("RANK", 0)) if rank is None else rank
-    size = int(place.get("WORLD_SIZE", 1)) if size is None else size
+    if store == "mpi":  # gradwire asks MPI itself
+        rank, size = rank or 0, 1 if size is None else size
+    else:
+        rank = _from_environment("rank", "RANK", 0, store) if rank is None else rank
+        size = _from_environment("size", "WORLD_SIZE", 1, store) if size is None else size
     return Communicator(
         _gradwire.connect(
             rank,

@@ -278,6 +278,22 @@ def test_one_rank_needs_no_store():
     assert x.tolist() == [1] * 5
 
 
+def test_ranks_without_numbers_are_not_alone_by_mistake(tmp_path, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert gradwire.connect().size == 1
+    with pytest.raises(ValueError, match="RANK is not set: give rank="):
+        gradwire.connect(store=f"file:{tmp_path}")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ValueError, match="WORLD_SIZE is not set: give size="):
+        gradwire.connect(store=f"file:{tmp_path}")
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(ValueError, match="WORLD_SIZE is 'two'"):
+        gradwire.connect(store=f"file:{tmp_path}")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert gradwire.connect(store=f"file:{tmp_path}").rank == 0
+
+
 def test_wrong_arguments_raise_with_a_sentence(tmp_path):
     with pytest.raises(gradwire.Error, match="rank 3 is not one of 2 ranks"):
         gradwire.connect(3, 2, f"file:{tmp_path}")

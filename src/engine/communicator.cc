@@ -313,6 +313,9 @@ void check_options(const ConnectOptions& options) {
     refuse(fmt::format("a timeout of {} ms: take more than 0", options.timeout.count()));
   }
   if (options.threads > 64) refuse(fmt::format("{} threads: take at most 64", options.threads));
+  if (options.algorithm != "auto") {  // whether these ranks can use it is seen when they do
+    static_cast<void>(find_algorithm(options.algorithm, Collective::all_reduce, {}));
+  }
 }
 
 /// Shares this host's cores among the ranks on it.
@@ -347,23 +350,29 @@ EngineOptions engine_options(const ConnectOptions& options) {
           .message_bytes = kMessageBytes};
 }
 
+RendezvousOptions rendezvous_options(const ConnectOptions& options, Deadline deadline) {
+  return {.me = options.rank,
+          .count = options.size,
+          .secret = options.secret,
+          .encryption = {options.encryption,
+                         {options.certificate, options.private_key, options.authority}},
+          .transport = options.transport,
+          .launched_by_mpi = options.store == "mpi",
+          .interface = options.interface,
+          .port = options.port,
+          .message_bytes = kMessageBytes,
+          .deadline = deadline};
+}
+
+/// What others would need is checked all the same: a first try with one rank shows mistakes.
 std::unique_ptr<Communicator> alone(const ConnectOptions& options) {
+  if (!options.store.empty()) check_store(options.store);
+  static_cast<void>(check_transport(rendezvous_options(options, {})));
   return std::make_unique<Ranked>(nullptr, engine_options(options), options);
 }
 
 std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, Deadline deadline) {
-  Connected connected = rendezvous(
-      store, {.me = options.rank,
-              .count = options.size,
-              .secret = options.secret,
-              .encryption = {options.encryption,
-                             {options.certificate, options.private_key, options.authority}},
-              .transport = options.transport,
-              .launched_by_mpi = options.store == "mpi",
-              .interface = options.interface,
-              .port = options.port,
-              .message_bytes = kMessageBytes,
-              .deadline = deadline});
+  Connected connected = rendezvous(store, rendezvous_options(options, deadline));
   EngineOptions engine = engine_options(options);
   engine.per_host = connected.per_host;
   engine.in_memory = connected.all_in_memory;

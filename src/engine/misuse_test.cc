@@ -72,6 +72,16 @@ TEST(Tensors, that_share_memory_are_refused_in_one_call) {
   alone->all_reduce(sound).wait();
 }
 
+TEST(Connect, one_rank_alone_hears_of_mistakes_that_others_would) {
+  for (const ConnectOptions& wrong :
+       {ConnectOptions{.store = "nfs:/x"}, ConnectOptions{.encryption = "yes"},
+        ConnectOptions{.certificate = "/nope"}, ConnectOptions{.transport = "ib"},
+        ConnectOptions{.algorithm = "snake"}}) {
+    EXPECT_THROW(Communicator::connect(wrong), Error);
+  }
+  EXPECT_NO_THROW(Communicator::connect({.store = "tcp:localhost:1", .transport = "tcp"}));
+}
+
 TEST(Timeouts, none_is_refused_and_the_longest_is_bounded) {
   using std::chrono::milliseconds;
   for (const milliseconds none : {milliseconds(0), milliseconds(-1), milliseconds::min()}) {

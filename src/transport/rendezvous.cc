@@ -161,20 +161,25 @@ std::uint32_t ranks_per_host(const std::vector<Card>& cards) {
   return static_cast<std::uint32_t>(first);
 }
 
-void check_transport(const std::string& name) {
-  if (name == "auto" || name == "shm" || name == "tcp" || name == "mpi") return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("there is no transport '{}'; take auto, shm, tcp or mpi", name));
+bool uses_mpi(const RendezvousOptions& options) {
+  return options.transport == "mpi" || (options.transport == "auto" && options.launched_by_mpi);
 }
 
 }  // namespace
 
+Tls check_transport(const RendezvousOptions& options) {
+  const std::string& name = options.transport;
+  if (name != "auto" && name != "shm" && name != "tcp" && name != "mpi") {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("there is no transport '{}'; take auto, shm, tcp or mpi", name));
+  }
+  return choose_encryption(options.encryption, !options.secret.empty(),
+                           uses_mpi(options) ? "mpi" : name);
+}
+
 Connected rendezvous(Store& store, const RendezvousOptions& options) {
-  check_transport(options.transport);
-  const bool by_mpi =
-      options.transport == "mpi" || (options.transport == "auto" && options.launched_by_mpi);
-  const Tls tls = choose_encryption(options.encryption, !options.secret.empty(),
-                                    by_mpi ? "mpi" : options.transport);
+  const bool by_mpi = uses_mpi(options);
+  const Tls tls = check_transport(options);
   const bool in_memory = options.transport == "shm" || options.transport == "auto";
   ShmListener by_memory = in_memory ? listen_shm() : ShmListener();
   TcpListener by_tcp = options.transport == "shm" || by_mpi

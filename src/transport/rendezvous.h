@@ -31,7 +31,11 @@ struct Connected {
   bool all_in_memory = false;  ///< nothing leaves this host
 };
 
-/// Throws `Error(timeout)` that names who did not come, or `Error(invalid_argument)`.
+/// Throws `Error(invalid_argument)` when there is no such transport or encryption, or not both
+/// together. Returns how tcp connections are to be encrypted.
+Tls check_transport(const RendezvousOptions& options);
+
+/// Throws `Error(timeout)` that names who did not come, or as `check_transport`.
 Connected rendezvous(Store& store, const RendezvousOptions& options);
 
 }  // namespace gradwire
