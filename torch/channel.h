@@ -41,8 +41,10 @@ class Channel {
   /// Throws `c10::DistBackendError` after `close`.
   std::shared_ptr<Communicator> communicator() const;
 
-  /// The texts of all ranks, in their order. All ranks call it together; it waits for them.
-  std::vector<std::string> all_gather_text(const std::string& text) const;
+  /// The texts of all ranks, in their order. All ranks call it together; it waits for them, for
+  /// twice the timeout at most. Throws `c10::DistBackendError`, also when a rank sends no text.
+  std::vector<std::string> all_gather_text(const std::string& text,
+                                           std::chrono::milliseconds timeout) const;
 
   /// Operations that are not done fail; whatever comes later is refused. May be repeated.
   void close();

@@ -1,9 +1,6 @@
 #include "compression.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
@@ -43,39 +40,22 @@ at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) 
              : range.view(parameter.sizes());
 }
 
-/// Before a gradient is accumulated, after which DDP may hand over its bucket.
-class Watch final : public torch::autograd::FunctionPreHook {
- public:
-  Watch(at::Tensor parameter, std::shared_ptr<Use> use)
-      : parameter_(std::move(parameter)), use_(std::move(use)) {}
-
-  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
-    if (!gradients[0].defined()) return gradients;
-    use_->used = true;
-    if (use_->once) look_for_sums();
-    return gradients;
-  }
-
- private:
-  void look_for_sums() {
-    const std::int64_t version = parameter_._version();  // no optimizer may have it: then it stays
-    if (use_->added_at >= 0 && use_->added_at != version) use_->added = true;
-    if (!use_->received) return;
-    const at::Tensor& sum = parameter_.grad();
-    use_->received = sum.defined() && sum.any().item<bool>();
-    use_->added_at = use_->received ? version : -1;
-  }
-
-  const at::Tensor parameter_;
-  const std::shared_ptr<Use> use_;
-};
-
 }  // namespace
+
+std::string_view Rule::layer_name() const {
+  return std::string_view(name).substr(name.find('/') + 1);  // npos + 1 is 0: all of it
+}
 
 const Codec& Rule::codec_at(std::uint64_t step) const {
   const auto next = std::find_if(stages.begin() + 1, stages.end(),
                                  [&](const Stage& stage) { return step < stage.first_step; });
   return std::prev(next)->codec;
+}
+
+bool Rule::keeps_something() const {
+  const bool lossy = std::any_of(stages.begin(), stages.end(),
+                                 [](const Stage& stage) { return !stage.codec.traits().lossless; });
+  return momentum != 0 || (feedback && lossy);
 }
 
 Compression::Compression(std::shared_ptr<Channel> channel,
@@ -92,6 +72,7 @@ void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
     layer->totals.codec = rule.stages.back().codec.spec();
     layer->totals.elements = rule.elements;
     layer->rule = std::move(rule);
+    look_for_misuse(*layer);
   }
 }
 
@@ -111,7 +92,7 @@ FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
   for (const LayerPtr& layer : layers_of(bucket)) {
     const Rule& rule = layer->rule;
     const bool only_averages = rule.momentum == 0 && rule.weight_decay == 0 && local_clip_ == 0;
-    TORCH_CHECK_TYPE(only_averages, "gradwire: ", rule.name,
+    TORCH_CHECK_TYPE(only_averages, "gradwire: ", rule.layer_name(),
                      " has a gradient that residual compression cannot take, of ",
                      bucket.getBuffer().scalar_type(), " and ", bucket.getBuffer().layout(),
                      " layout: it takes dense ones of float32, float16 and bfloat16");
@@ -128,6 +109,11 @@ FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
 }
 
 FuturePtr Compression::average(c10d::GradBucket& bucket) {
+  if (before_first_exchange) {
+    const auto call = before_first_exchange;  // which may set another
+    call();
+    before_first_exchange = nullptr;
+  }
   // Not always index 0: with `skip_all_reduce_unused_params` DDP leaves out buckets.
   const bool first = bucket.getIndex() <= last_bucket_;
   last_bucket_ = bucket.getIndex();
@@ -172,41 +158,77 @@ void Compression::decay(const Layer& layer, const at::Tensor& parameter, const a
 void Compression::watch(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& parameter : parameters) {
     Layer& layer = *layers_.at(parameter.unsafeGetTensorImpl());
-    const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
-    if (!accumulator) continue;  // DDP has those of all that it exchanges
-    if (!layer.use) {
-      layer.use = std::make_shared<Use>();
-      accumulator->add_pre_hook(std::make_unique<Watch>(parameter, layer.use));
-    }
-    layer.use->once = layer.rule.momentum != 0 || layer.rule.weight_decay != 0;
+    if (layer.use) continue;
+    const auto use = std::make_shared<LayerUse>();
+    if (!watch_gradients(parameter, use)) continue;  // DDP does not exchange it
+    layer.use = use;
+    look_for_misuse(layer);
   }
 }
 
-void Compression::check_received_once(const Layer& layer) {
-  if (!layer.use) return;
-  layer.use->received = true;
-  TORCH_CHECK_VALUE(!layer.use->added.exchange(false), "gradwire: ", layer.rule.name,
+void Compression::look_for_misuse(Layer& layer) {
+  const Rule& rule = layer.rule;
+  if (layer.use) {
+    layer.use->look_for(rule.momentum != 0 || rule.weight_decay != 0, rule.keeps_something());
+  }
+}
+
+void Compression::check_received_once(const Layer& layer, const LayerUse::Findings& findings) {
+  TORCH_CHECK_VALUE(!findings.added, "gradwire: ", layer.rule.layer_name(),
                     " got several gradients for one step of the optimizer, of which the first "
                     "entered its momentum twice: where several backward passes make one step, put "
-                    "`with model.no_sync():` around all but the last, with their forward passes");
+                    "`with model.no_sync():` around all but the last, with their forward passes. "
+                    "Set the gradient to zero after every step, also of layers that no optimizer "
+                    "has (model.zero_grad())");
+  TORCH_CHECK_VALUE(!findings.discarded, "gradwire: ", layer.rule.layer_name(),
+                    " got a gradient that was exchanged and then thrown away without a step of the "
+                    "optimizer, but feedback keeps part of it, and its momentum, for later steps. "
+                    "If the gradient is not wanted, put `with model.no_sync():` around that "
+                    "forward and backward pass, or freeze the parameters meanwhile with "
+                    "requires_grad_(False). Do not skip steps of the optimizer under feedback, or "
+                    "compress without feedback");
 }
 
-std::vector<bool> Compression::agree_on_used(const std::vector<LayerPtr>& layers) const {
+std::vector<LayerUse::Findings> Compression::agree_on(std::vector<LayerUse::Findings> findings,
+                                                      const std::vector<LayerPtr>& layers) const {
   const bool feedback = std::any_of(layers.begin(), layers.end(),
                                     [](const LayerPtr& layer) { return layer->rule.feedback; });
-  if (!finds_unused_ || !feedback) return std::vector<bool>(layers.size(), true);
-  std::vector<float> uses;
-  for (const LayerPtr& layer : layers) {
-    const bool used = !layer->use || layer->use->used.exchange(false);
-    uses.push_back(used || !layer->rule.feedback ? 1.0f : 0.0f);
+  if (!finds_unused_ || !feedback) {  // then DDP expects that all ranks use all layers
+    for (LayerUse::Findings& each : findings) each.used = true;
+    return findings;
   }
-  const Tensor tensor{.name = "used", .view = {uses.data(), uses.size(), Dtype::f32}};
+  std::vector<float> told;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool used = findings[i].used || !layers[i]->rule.feedback;
+    for (const bool fact : {used, findings[i].added, findings[i].discarded}) told.push_back(fact);
+  }
+  const Tensor tensor{.name = "used", .view = {told.data(), told.size(), Dtype::f32}};
   try {
     channel_->communicator()->all_reduce({&tensor, 1}).wait();
   } catch (const Error& error) {
     TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
   }
-  return {uses.begin(), uses.end()};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    findings[i] = {told[3 * i] > 0, told[3 * i + 1] > 0, told[3 * i + 2] > 0};
+  }
+  return findings;
+}
+
+std::vector<bool> Compression::used_of(const c10d::GradBucket& bucket,
+                                       const std::vector<LayerPtr>& layers) const {
+  std::vector<LayerUse::Findings> found;
+  for (const LayerPtr& layer : layers) {
+    found.push_back(layer->use ? layer->use->take_findings() : LayerUse::Findings{.used = true});
+  }
+  const auto agreed = agree_on(found, layers);
+  for (std::size_t i = 0; i < layers.size(); ++i) check_received_once(*layers[i], agreed[i]);
+  std::vector<bool> used;
+  const auto parameters = bucket.getParameters();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    used.push_back(agreed[i].used);
+    if (layers[i]->use && used[i]) layers[i]->use->exchanged(parameters[i]);
+  }
+  return used;
 }
 
 TensorView Compression::numbers_of(const Waiting& waiting) const {
@@ -223,8 +245,7 @@ void Compression::start(const Waiting& waiting) {
   const auto layers = layers_of(waiting.bucket);
   const auto ranges = ranges_of(waiting.bucket);
   const auto parameters = waiting.bucket.getParameters();
-  for (const LayerPtr& layer : layers) check_received_once(*layer);
-  const std::vector<bool> used = agree_on_used(layers);
+  const std::vector<bool> used = used_of(waiting.bucket, layers);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (used[i]) decay(*layers[i], parameters[i], ranges[i]);
   }

@@ -6,15 +6,18 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "channel.h"
 #include "gradwire/codec.h"
+#include "layer_use.h"
 
 namespace gradwire::pytorch {
 
@@ -26,7 +29,7 @@ struct Stage {
 
 /// How one parameter's gradient travels.
 struct Rule {
-  std::string name{};
+  std::string name{};  ///< unique in the process: the model's number, a slash, the layer's name
   std::uint64_t elements = 0;
   std::vector<Stage> stages{Stage{}};  ///< in the order of their steps, the first from step 0
   bool feedback = false;
@@ -36,7 +39,11 @@ struct Rule {
   std::uint32_t reuse = 1;
   float weight_decay = 0;  ///< this share of the weights is added to their gradient
 
+  /// As the model's author named it, for messages.
+  std::string_view layer_name() const;
   const Codec& codec_at(std::uint64_t step) const;
+  /// Whether an exchange leaves something for the next one.
+  bool keeps_something() const;
 };
 
 /// What one parameter's gradients cost so far.
@@ -48,17 +55,6 @@ struct LayerTotals {
   std::uint64_t sent_bytes = 0;  ///< that were sent
   double squared_error = 0;      ///< of what was encoded, in the steps that were measured
   double energy = 0;
-};
-
-/// How this rank uses one layer. As DDP does, not by the numbers that an exchange is given: those
-/// of an unused layer may be left from an earlier step.
-struct Use {
-  std::atomic<bool> used = false;      ///< a gradient has come since the last exchange
-  std::atomic<bool> once = false;      ///< results of exchanges must not enter another one
-  std::atomic<bool> received = false;  ///< its gradient is the result of an exchange
-  /// The version of the weights when another gradient was added to that, or -1.
-  std::atomic<std::int64_t> added_at = -1;
-  std::atomic<bool> added = false;  ///< and the optimizer has made a step of both
 };
 
 /// While positive, gradients travel exactly, in the whole process.
@@ -91,6 +87,10 @@ class Compression {
   /// others, and their momentum, stay as they are.
   void set_finds_unused(bool finds) { finds_unused_ = finds; }
 
+  /// Called before the first exchange, which is not made if it throws; then again before the next.
+  /// All ranks are there, as they may not be before: one alone may run the model forward.
+  std::function<void()> before_first_exchange;
+
   /// Averages the bucket's buffer in place. The future holds it.
   FuturePtr average(c10d::GradBucket& bucket);
 
@@ -111,8 +111,8 @@ class Compression {
   };
   struct Layer {
     Rule rule;
-    LayerTotals totals;          // guarded by the mutex of `Ledger`
-    std::shared_ptr<Use> use{};  // if it is watched
+    LayerTotals totals;               // guarded by the mutex of `Ledger`
+    std::shared_ptr<LayerUse> use{};  // if it is watched
   };
   using LayerPtr = std::shared_ptr<Layer>;
   /// What is counted on the communicator's thread, which may outlive the model.
@@ -131,10 +131,15 @@ class Compression {
   void clip(const std::vector<Waiting>& ready) const;
   /// Adds weights to their gradient, if that was asked for.
   static void decay(const Layer& layer, const at::Tensor& parameter, const at::Tensor& range);
-  /// Throws where momentum or weight decay would act twice.
-  static void check_received_once(const Layer& layer);
-  /// Which layers of a bucket some rank has used. Waits for all ranks.
-  std::vector<bool> agree_on_used(const std::vector<LayerPtr>& layers) const;
+  static void look_for_misuse(Layer& layer);
+  /// Throws where results of exchanges were used twice, or not at all.
+  static void check_received_once(const Layer& layer, const LayerUse::Findings& findings);
+  /// What some rank has found. Waits for all ranks, where they may differ.
+  std::vector<LayerUse::Findings> agree_on(std::vector<LayerUse::Findings> findings,
+                                           const std::vector<LayerPtr>& layers) const;
+  /// Which layers of a bucket some rank has used, after checks.
+  std::vector<bool> used_of(const c10d::GradBucket& bucket,
+                            const std::vector<LayerPtr>& layers) const;
   /// The bucket's numbers, or a copy of them on the host that comes back at the end.
   TensorView numbers_of(const Waiting& waiting) const;
   void start(const Waiting& waiting);

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include "backend.h"
@@ -240,7 +241,8 @@ PYBIND11_MODULE(_native, module) {
            py::arg("timeout"), py::arg("connect_timeout"), py::arg("secret") = "",
            py::arg("interface") = "")
       .def("close", &Channel::close, NoGil())
-      .def("all_gather_text", &Channel::all_gather_text, py::arg("text"), NoGil())
+      .def("all_gather_text", &Channel::all_gather_text, py::arg("text"),
+           py::arg("timeout") = std::chrono::milliseconds(0), NoGil())
       .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("codec"), py::arg("name"),
            py::arg("feedback"), py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
       .def("reduce_scatter", &reduce_scatter, py::arg("tensor"), py::arg("shards"),
@@ -277,6 +279,7 @@ PYBIND11_MODULE(_native, module) {
              self.hook_of_user =
                  std::make_shared<c10d::PythonCommHook>(std::move(state), std::move(hook));
            })
+      .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
       .def_property_readonly("steps", &Compression::steps)
       .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
       .def("totals", &totals);

@@ -1,0 +1,115 @@
+#include "layer_use.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+#include <vector>
+
+namespace gradwire::pytorch {
+namespace {
+
+std::int64_t hash_of(const at::Tensor& parameter) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor reals = parameter.is_complex() ? at::view_as_real(parameter) : parameter;
+  return at::hash_tensor(reals).view(at::kLong).item<std::int64_t>();
+}
+
+/// Before a gradient is accumulated, after which DDP may hand over its bucket.
+class Watch final : public torch::autograd::FunctionPreHook {
+ public:
+  Watch(at::Tensor parameter, std::shared_ptr<LayerUse> use)
+      : parameter_(std::move(parameter)), use_(std::move(use)) {}
+
+  std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
+    if (gradients[0].defined()) use_->gradient_comes(parameter_);
+    return gradients;
+  }
+
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false,
+        "gradwire: compiled autograd does not work with the C++ reducer of "
+        "DistributedDataParallel, which gradwire compresses by: leave "
+        "torch._dynamo.config.compiled_autograd and torch._dynamo.config.optimize_ddp as they are "
+        "by default. torch.compile works without compiled autograd");
+  }
+
+ private:
+  const at::Tensor parameter_;
+  const std::shared_ptr<LayerUse> use_;
+};
+
+}  // namespace
+
+void LayerUse::look_for(bool once, bool kept) {
+  const std::lock_guard lock(mutex_);
+  once_ = once;
+  kept_ = kept;
+  findings_.added = findings_.discarded = false;
+  received_ = false;
+  counting_ = Counting::unknown;
+  exchanged_at_ = added_at_ = discarded_at_ = -1;
+}
+
+void LayerUse::gradient_comes(const at::Tensor& parameter) {
+  const std::lock_guard lock(mutex_);
+  findings_.used = true;
+  if (!once_ && !kept_) return;
+  const std::int64_t version = parameter._version();
+  if (added_at_ >= 0 && added_at_ != version) findings_.added = true;
+  if (discarded_at_ >= 0 && discarded_at_ != version) {
+    findings_.discarded = true;
+    discarded_at_ = -1;
+  }
+  if (!received_) return;
+  const bool may_have_stepped = this->may_have_stepped(parameter, version);
+  if (may_have_stepped && !once_) {  // saves looking at the gradient
+    received_ = false;
+    return;
+  }
+  const at::Tensor& sum = parameter.grad();
+  received_ = sum.defined() && sum.any().item<bool>();
+  added_at_ = once_ && received_ ? version : -1;
+  if (received_ || may_have_stepped) return;
+  discarded_at_ = version;
+  counting_ = Counting::unknown;  // or there is another optimizer now
+}
+
+bool LayerUse::may_have_stepped(const at::Tensor& parameter, std::int64_t version) {
+  if (exchanged_at_ < 0) return true;
+  if (exchanged_at_ != version) {
+    counting_ = Counting::counted;
+    return true;
+  }
+  if (!weights_hash_ || *weights_hash_ == hash_of(parameter)) return false;
+  counting_ = Counting::uncounted;
+  exchanged_at_ = discarded_at_ = -1;
+  return true;
+}
+
+LayerUse::Findings LayerUse::take_findings() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(findings_, {});
+}
+
+void LayerUse::exchanged(const at::Tensor& parameter) {
+  const std::lock_guard lock(mutex_);
+  received_ = true;
+  exchanged_at_ = -1;
+  weights_hash_.reset();
+  if (!kept_ || counting_ == Counting::uncounted) return;
+  exchanged_at_ = static_cast<std::int64_t>(parameter._version());
+  if (counting_ == Counting::unknown) weights_hash_ = hash_of(parameter);
+}
+
+bool watch_gradients(const at::Tensor& parameter, std::shared_ptr<LayerUse> use) {
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  if (!accumulator) return false;
+  accumulator->add_pre_hook(std::make_unique<Watch>(parameter, std::move(use)));
+  return true;
+}
+
+}  // namespace gradwire::pytorch
