@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib.util
+import math
 import os
 import sys
 from pathlib import Path
@@ -16,19 +17,37 @@ from pathlib import Path
 _REPORTER = "_GRADWIRE_REPORTER"
 """Has the number of the process that a launcher started as a rank: its children inherit it, and
 know by it that they are none."""
+_SETTINGS = tuple(
+    f"GRADWIRE_{name}"
+    for name in ("CODEC", "EXACT", "FEEDBACK", "RESIDUAL", "WARMUP", "CLIP", "CONNECT_TIMEOUT")
+)
+"""Whoever sets one of these wants something compressed."""
 
 
 def autoload() -> None:
     """Makes the backend known, and with ``GRADWIRE=1`` watches for models to compress."""
     try:
         register()
-        if os.environ.get("GRADWIRE", "0") not in ("", "0"):
+        if _is_set("GRADWIRE"):
             watch()
+            _watch_groups()
+        elif _is_wanted():
             _watch_groups()
     except Exception as error:  # an exception here would end `import torch`
         import warnings
 
         warnings.warn(f"gradwire is not available: {error}", RuntimeWarning, stacklevel=2)
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def _is_wanted() -> bool:
+    """Whether somebody who did not set ``GRADWIRE=1`` will wonder why nothing was compressed."""
+    if summary := os.environ.get("GRADWIRE_SUMMARY"):
+        return summary == "1"
+    return not os.environ.get("GRADWIRE") and any(map(_is_set, _SETTINGS))
 
 
 def register() -> None:
@@ -99,6 +118,7 @@ def _watch_models(Ddp) -> None:
 
     @_around(Ddp, "join_hook")
     def join_hook(original, model, **options):
+        before_first_forward(model)  # in which a rank without inputs never comes
         _part("ddp").before_join(model, options.get("divide_by_initial_world_size", True))
         return original(model, **options)
 
@@ -131,7 +151,7 @@ def watch_clipping() -> None:
     @_inside(clip_grad.clip_grad_norm_)
     def clip_norm(original, parameters, max_norm, norm_type=2.0, *rest, **options):
         parameters = _listed(parameters)
-        if float(norm_type) != 2.0:
+        if float(norm_type) != 2.0 and float(max_norm) != math.inf:
             takes_over(parameters, None, f"clip_grad_norm_ with norm_type={norm_type}")
         return original(parameters, max_norm, norm_type, *rest, **options)
 
@@ -151,18 +171,24 @@ def _listed(parameters) -> list:
 def _watch_groups() -> None:
     """From now on, ranks say at the end why nothing was compressed, if nothing was."""
     from torch import distributed
-    from torch.distributed import distributed_c10d
 
     if not distributed.is_available() or hasattr(distributed, "_gradwire_watched"):
         return
+    from torch.distributed import device_mesh, distributed_c10d
+
     distributed._gradwire_watched = True
 
     @_around(distributed_c10d, "init_process_group")
     def init_process_group(original, *args, **kwargs):
         original(*args, **kwargs)
-        _part("report").joined(distributed.get_rank(), distributed.get_world_size())
+        atexit.unregister(_say_that_there_was_no_group)
+        if _is_set("GRADWIRE"):
+            _part("report").joined(distributed.get_rank(), distributed.get_world_size())
+        elif distributed.get_rank() == 0:
+            _will_say_that_it_is_off(os.getpid())
 
     distributed.init_process_group = init_process_group
+    device_mesh.init_process_group = init_process_group  # `init_device_mesh` makes groups, too
     if "RANK" in os.environ:
         os.environ.setdefault(_REPORTER, str(os.getpid()))
         atexit.register(_say_that_there_was_no_group)
@@ -174,8 +200,41 @@ def _say_that_there_was_no_group() -> None:
     if not (is_first and wanted) or "gradwire.torch.report" in sys.modules:
         return
     one = os.environ.get("WORLD_SIZE") == "1"
-    why = "there is one rank" if one else "the script made no process group"
-    print(f"gradwire: nothing was compressed, because {why}", file=sys.stderr)
+    _say_that_nothing_was("there is one rank" if one else "the script made no process group")
+
+
+@functools.cache
+def _will_say_that_it_is_off(process: int) -> None:
+    """At the end of this process, which may be the child of one that will, too."""
+    at_end(_say_that_it_is_off)
+
+
+def _say_that_it_is_off() -> None:
+    report = sys.modules.get("gradwire.torch.report")
+    if report is None or not report.has_its_own_words():
+        _say_that_nothing_was("GRADWIRE=1 is not set")
+
+
+def _say_that_nothing_was(why: str) -> None:
+    sys.stderr.write(f"gradwire: nothing was compressed, because {why}\n")  # at once, as in report
+    sys.stderr.flush()
+
+
+def at_end(function) -> None:
+    """Calls it once at the end of this process, and not of its children. Those that
+    multiprocessing forks end by `os._exit`, which skips `atexit`.
+    """
+    from multiprocessing.util import Finalize
+
+    process = os.getpid()
+
+    @functools.cache
+    def once():
+        if os.getpid() == process:
+            function()
+
+    atexit.register(once)
+    Finalize(None, once, exitpriority=0)
 
 
 def _part(name):

@@ -12,6 +12,7 @@ stopped is named in the `Error` on all others, after which the communicator is o
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -63,6 +64,22 @@ def _native_codec(codec: Any) -> _gradwire.Codec:
     raise TypeError(
         f"codec is {codec!r}; give a text such as 'grid:step=0.5', or gradwire.codec(…)"
     )
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A seed or a step; raises for what is none."""
+    words = f"{name} is {value!r}; give a whole number from 0 to 2**64 - 1"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(words) from None
+    if not 0 <= number < 2**64:
+        raise ValueError(words)
+    return number
+
+
+def _seed_and_step(seed: Any, step: Any) -> tuple[int, int | None]:
+    return whole_number("seed", seed), None if step is None else whole_number("step", step)
 
 
 class Communicator:
@@ -130,8 +147,7 @@ class Communicator:
                 masking,
                 reuse,
                 average,
-                seed,
-                step,
+                *_seed_and_step(seed, step),
                 algorithm,
                 timeout,
             ),
@@ -152,7 +168,9 @@ class Communicator:
         """What the root's `x` decodes to, everywhere."""
         arrays, names, codecs = _listed(x, name, codec)
         return Work(
-            self._native.broadcast(names, arrays, codecs, root, seed, step, timeout),
+            self._native.broadcast(
+                names, arrays, codecs, root, *_seed_and_step(seed, step), timeout
+            ),
             self._native,
         )
 
@@ -172,7 +190,9 @@ class Communicator:
         """
         codec = _native_codec(codec)
         return Work(
-            self._native.reduce_scatter(name, x, codec, average, seed, step, timeout),
+            self._native.reduce_scatter(
+                name, x, codec, average, *_seed_and_step(seed, step), timeout
+            ),
             self._native,
         )
 
@@ -188,7 +208,10 @@ class Communicator:
     ) -> Work:
         """Of the `size` equal parts of `x`, this rank's is sent to all."""
         codec = _native_codec(codec)
-        return Work(self._native.all_gather(name, x, codec, seed, step, timeout), self._native)
+        return Work(
+            self._native.all_gather(name, x, codec, *_seed_and_step(seed, step), timeout),
+            self._native,
+        )
 
     def save_residuals(self) -> bytes:
         """What feedback keeps on this rank, and the count of operations, for a checkpoint.
@@ -223,7 +246,7 @@ def _listed(x: Any, name: Any, codec: Any) -> tuple[list[Any], list[str], list[A
 
 
 def _from_environment(argument: str, variable: str, alone: int, store: str) -> int:
-    """What a launcher has set. Whoever names a store is not alone, and must not be so by mistake."""
+    """What a launcher has set. Whoever names a store is not alone, and must not be by mistake."""
     text = os.environ.get(variable)
     if text is None and not store:
         return alone

@@ -23,7 +23,6 @@ from . import version_check
 
 version_check.check()  # before anything that needs torch or the native module
 
-import atexit
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -31,10 +30,11 @@ from typing import Any
 import gradwire_autoload as autoload
 import torch
 from torch import distributed
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
+from gradwire.ranks import whole_number
 
 from . import channels, compressions, ddp, fsdp, layers, report, residual_settings, settings
 from . import stats as _stats
@@ -56,6 +56,7 @@ __all__ = [
 ]
 
 autoload.register()
+autoload.watch()  # for models from files, which another process has compressed
 
 
 def compress(
@@ -83,6 +84,8 @@ def compress(
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """
     codec = _spec("codec", codec)
+    _check_feedback(feedback)
+    seed = whole_number("seed", seed)
     weights = None if weights is None else _spec("weights", weights)
     chosen = settings.Settings(codec, **_patterns(exact, codecs), feedback=feedback, seed=seed)
     inner = layers.unwrapped(model)
@@ -91,10 +94,7 @@ def compress(
         fsdp.compress(inner, chosen, weights)
         return model
     if not isinstance(inner, DistributedDataParallel):
-        raise TypeError(
-            f"{type(inner).__name__} is not distributed; wrap it in DistributedDataParallel, or "
-            "shard it with torch.distributed.fsdp.fully_shard, first"
-        )
+        raise TypeError(_why_not(inner))
     if weights is not None:
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
     _check(chosen, inner.module, [codec])
@@ -148,7 +148,7 @@ def residual(
     small = _spec("small", small)
     chosen = residual_settings.Settings(
         **_patterns(exact, codecs),
-        seed=seed,
+        seed=whole_number("seed", seed),
         momentum=momentum,
         nesterov=nesterov,
         masking=masking,
@@ -166,9 +166,11 @@ def residual(
     residual_settings.bytes_per_second(link)
     residual_settings.check_numbers(chosen)
     residual_settings.check_optimizer(optimizer, chosen)
+    residual_settings.check_trains(optimizer, inner, chosen)
     residual_settings.check_parameters(inner)
     _check(chosen, inner.module, [small, chosen.sparse(density)])
     ddp.compress(inner, chosen)
+    residual_settings.expect_optimizer(optimizer, inner, chosen)
     ddp.remember(inner, chosen)
     return model
 
@@ -190,6 +192,7 @@ def all_reduce(
     """
     if op not in ("sum", "mean"):
         raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")
+    _check_feedback(feedback)
     if feedback and not name:
         raise ValueError("feedback needs a name, the same in every step")
     spec = gradwire.codec(_spec("codec", codec)).spec
@@ -318,6 +321,11 @@ def _spec(name: str, codec: str | gradwire.Codec) -> str:
     )
 
 
+def _check_feedback(feedback: Any) -> None:
+    if not isinstance(feedback, bool):  # a text such as "no" would be true
+        raise TypeError(f"feedback is {feedback!r}; give True or False")
+
+
 def _patterns(
     exact: Iterable[str], codecs: Mapping[str, str | gradwire.Codec] | None
 ) -> dict[str, Any]:
@@ -331,7 +339,22 @@ def _patterns(
             f"codecs is {codecs!r}; give patterns and codecs, as in {{'head.*': 'fp16'}}"
         )
     chosen = {pattern: _spec("codecs", spec) for pattern, spec in (codecs or {}).items()}
-    return {"exact": patterns, "codecs": chosen}
+    return {"exact": tuple(sorted(patterns)), "codecs": chosen}  # sets differ between processes
+
+
+def _why_not(model: torch.nn.Module) -> str:
+    """Why `compress` does not take a model."""
+    if isinstance(model, FullyShardedDataParallel):
+        return f"this model uses {report.FSDP1}"
+    if any(base.__module__.endswith("_composable.replicate") for base in type(model).__mro__):
+        return (
+            "this model has replicate(), and compress takes DistributedDataParallel: use that, or "
+            "GRADWIRE=1, which compresses models of replicate() as well"
+        )
+    return (
+        f"{type(model).__name__} is not distributed; wrap it in DistributedDataParallel, or shard "
+        "it with torch.distributed.fsdp.fully_shard, first"
+    )
 
 
 def _check(chosen: settings.Settings, model: torch.nn.Module, specs: list[str]) -> None:
@@ -341,4 +364,4 @@ def _check(chosen: settings.Settings, model: torch.nn.Module, specs: list[str]) 
     chosen.check_patterns([name for name, _ in layers.named(model)])
 
 
-atexit.register(report.at_end)
+report.speak_at_end()

@@ -43,6 +43,8 @@ def of(group: distributed.ProcessGroup | None) -> Channel:
     """The channel of a group; all its ranks call this together for the first time."""
     if not distributed.is_initialized():
         raise RuntimeError("call torch.distributed.init_process_group first")
+    if group == distributed.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this rank is not in the group; only its ranks make this call")
     group = group or distributed.group.WORLD
     return _channels.get(group) or _channels.add(group, lambda _: _connect(group))
 
@@ -69,25 +71,38 @@ def all_reduce(
 
 def _connect(group: distributed.ProcessGroup) -> Channel:
     """Within a time of its own: a rank that does not come is no reason to wait for half an hour."""
-    store = distributed.PrefixStore("gradwire/", distributed_c10d._get_process_group_store(group))
-    backend = _backend_of(group)
-    timeout = _timeout_of(backend)
-    seconds = settings.connect_seconds(timeout.total_seconds())
+    store = store_of(group)
+    timeout = connect_timeout(group)
     presence.wait_for_all(
-        store, distributed.get_rank(), distributed.get_process_group_ranks(group), seconds
+        store,
+        distributed.get_rank(),
+        distributed.get_process_group_ranks(group),
+        timeout.total_seconds(),
     )
+    backend = _backend_of(group)
     channel = Channel(
         store,
         group.rank(),
         group.size(),
-        timeout=timeout,
-        connect_timeout=datetime.timedelta(seconds=seconds),
+        timeout=_timeout_of(backend),
+        connect_timeout=timeout,
         secret=settings.secret(),
         interface=settings.interface(),
     )
     if isinstance(backend, Backend):
         backend.adopt(channel)
     return channel
+
+
+def store_of(group: distributed.ProcessGroup) -> distributed.Store:
+    """Our part of the one that the group's ranks share."""
+    return distributed.PrefixStore("gradwire/", distributed_c10d._get_process_group_store(group))
+
+
+def connect_timeout(group: distributed.ProcessGroup) -> datetime.timedelta:
+    """How long its ranks wait for one another before they exchange anything."""
+    seconds = _timeout_of(_backend_of(group)).total_seconds()
+    return datetime.timedelta(seconds=settings.connect_seconds(seconds))
 
 
 def _backend_of(group: distributed.ProcessGroup):
@@ -105,6 +120,7 @@ def _timeout_of(backend) -> datetime.timedelta:
     return getattr(options, "_timeout", distributed_c10d.default_pg_timeout)
 
 
+were_made = _channels.were_numbered
 save_residuals = _channels.save  # what feedback keeps on this rank
 load_residuals = _channels.load
 

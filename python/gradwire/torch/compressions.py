@@ -15,13 +15,16 @@ from .numbered import Numbered
 
 
 def _set_counters(compression: Compression, counters: Any) -> None:
+    done = stats.steps_of(compression)
     compression.counters = counters
+    compression.steps_of_earlier_runs = compression.steps - done
 
 
 _all: Numbered[Module, Compression, Any] = Numbered(attrgetter("counters"), _set_counters)
 _stats_of_ended: list[stats.Stats] = []
 
 of = _all.get
+number = _all.number
 remove = _all.remove
 save_counters = _all.save
 load_counters = _all.load
@@ -29,16 +32,29 @@ load_counters = _all.load
 
 def add(model: Module, who: stats.Who, make: Callable[[int], Compression]) -> Compression:
     """By its number, which stands before the names of layers: two models may have the same."""
-    compression = _all.add(model, make)
+    return _kept(model, who, _all.add(model, make))
+
+
+def hold(model: Module, who: stats.Who, compression: Compression) -> Compression:
+    """It gets its number by `number`, before its first exchange: a model that one rank alone runs
+    forward gets none, so numbers stay the same on all ranks."""
+    return _kept(model, who, _all.hold(model, compression))
+
+
+def all_stats() -> list[stats.Stats]:
+    """Of all models there are, and of those there were: few outlive the function that made them.
+    Models that nobody trains, such as copies for evaluation, are left out beside others."""
+    every = [*_stats_of_ended, *map(stats.of, _all)]
+    return [each for each in every if each.steps] or every
+
+
+def _kept(model: Module, who: stats.Who, compression: Compression) -> Compression:
     compression.who = who
     finalize(model, _keep_stats, compression).atexit = False
     return compression
 
 
-def all_stats() -> list[stats.Stats]:
-    """Of all models there are, and of those there were: few outlive the function that made them."""
-    return [*_stats_of_ended, *map(stats.of, _all)]
-
-
 def _keep_stats(compression: Compression) -> None:
-    _stats_of_ended.append(stats.of(compression))
+    found = stats.of(compression)
+    if found.steps:
+        _stats_of_ended.append(found)

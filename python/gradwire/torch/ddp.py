@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, ref
 
 import gradwire_autoload as autoload
 import torch
@@ -20,16 +20,17 @@ from . import (
     channels,
     compressions,
     layers,
+    left_alone,
     optimizers,
     report,
     residual_settings,
     settings,
     stats,
+    steps,
 )
 from ._native import Backend, Compression
 
 _log = logging.getLogger("gradwire")
-_with_own_hook: WeakSet[Ddp] = WeakSet()
 _settings: WeakKeyDictionary[Ddp, settings.Settings] = WeakKeyDictionary()
 """Of all models that are compressed."""
 _KEPT = "_gradwire_settings"
@@ -42,7 +43,37 @@ _BUILTIN_HOOKS = {
 
 
 def compress(model: Ddp, chosen: settings.Settings) -> None:
-    """From the next backward pass on. May be repeated with other settings, between steps."""
+    """From the next backward pass on. May be repeated with other settings, between steps. All ranks
+    call it together, and compare what they were given at once.
+    """
+    _check_that_it_can_be(model, chosen)
+    _check_keeps_momentum(model, chosen)
+    _compare(model, chosen)
+    compression = compressions.of(model)
+    if compression is None:
+        compression = _attached(model, chosen)
+    else:
+        _apply(chosen, model, compression)
+    compression.before_first_exchange = None
+    _begin(model, compression, chosen)
+
+
+def _compress_from_first_exchange(model: Ddp, chosen: settings.Settings) -> None:
+    """As `compress`, for models whose script does not call it. One rank alone may run these
+    forward, and copies of them: ranks wait for one another in exchanges only.
+    """
+    _check_that_it_can_be(model, chosen)
+    owner = ref(model)  # which owns its compression, and without which there is no exchange
+
+    def before_first_exchange() -> None:
+        model = owner()
+        _compare(model, chosen)
+        _begin(model, compressions.of(model), chosen)
+
+    _attached(model, chosen).before_first_exchange = before_first_exchange
+
+
+def _check_that_it_can_be(model: Ddp, chosen: settings.Settings) -> None:
     if _has_own_hook(model):
         raise ValueError(
             "this model has a communication hook already, and DDP takes one; "
@@ -54,28 +85,45 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
             "torch._dynamo.config.optimize_ddp as it is by default"
         )
     _check_what_ddp_does(model, chosen)
-    autoload.watch()
-    group = model.process_group
-    agreement.check(group, chosen, layers.named(model.module))
-    compression = compressions.of(model)
-    if compression is None:
-        who = stats.Who(
-            layers.title(model.module), distributed.get_rank(), group.size(), group.rank() == 0
+
+
+def _check_keeps_momentum(model: Ddp, chosen: settings.Settings) -> None:
+    """Raises when nobody would have what residuals had in the optimizer's place."""
+    had = _settings.get(model)
+    if not _is_residual(model) or isinstance(chosen, residual_settings.Settings):
+        return
+    if had.momentum or any(had.weight_decay_of(name) for name, _ in layers.named(model.module)):
+        raise ValueError(
+            "residual compression has the momentum and weight decay of this model, which its "
+            "optimizer has not, and compress would drop them: keep gradwire.torch.residual, or "
+            "make a new DistributedDataParallel model and an optimizer with momentum and weight "
+            "decay for it"
         )
-        compression = compressions.add(model, who, lambda number: _attached(model, number, chosen))
-    else:
-        _apply(chosen, model, compression)
-    trained = {name for name, each in layers.named(model.module) if each.requires_grad}
-    report.first_exchange(stats.of(compression), chosen, trained)
 
 
-def _attached(model: Ddp, number: int, chosen: settings.Settings) -> Compression:
-    compression = Compression(channels.of(model.process_group), model.process_group, chosen.seed)
-    compression.number = number
+def _compare(model: Ddp, chosen: settings.Settings) -> None:
+    title = layers.title(model.module)
+    agreement.check([model.process_group], title, chosen, layers.named(model.module))
+
+
+def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
+    group = model.process_group
+    compression = Compression(channels.of(group), group, chosen.seed)
+    compression.number = None
     _apply(chosen, model, compression)
     compression.attach(model.reducer)
     model.logger._set_comm_hook_name("gradwire")
-    return compression
+    title = layers.title(model.module)
+    who = stats.Who(title, distributed.get_rank(), group.size(), group.rank() == 0)
+    return compressions.hold(model, who, compression)
+
+
+def _begin(model: Ddp, compression: Compression, chosen: settings.Settings) -> None:
+    """The ranks agree."""
+    compression.number = compressions.number(model)
+    _set_rules(chosen, model, compression)
+    trained = {name for name, each in layers.named(model.module) if each.requires_grad}
+    report.first_exchange(stats.of(compression), chosen, trained)
 
 
 def before_first_forward(model: Ddp) -> None:
@@ -84,6 +132,7 @@ def before_first_forward(model: Ddp) -> None:
         return
     kept = model.__dict__.get(_KEPT)
     if not (kept or _is_asked_for(model)):
+        _say_which_device_is_ours(model)
         return
     title = layers.title(model.module)
     if _has_own_hook(model):
@@ -101,7 +150,7 @@ def before_first_forward(model: Ddp) -> None:
     if model.process_group.rank() == 0:
         names = [name for name, _ in layers.named(model.module)]
         report.patterns_of_environment(chosen.exact, title, names)
-    compress(model, chosen)
+    _compress_from_first_exchange(model, chosen)
 
 
 def remember(model: Ddp, chosen: settings.Settings) -> None:
@@ -111,7 +160,7 @@ def remember(model: Ddp, chosen: settings.Settings) -> None:
 
 def _compress_copy(model: Ddp, kept: dict[str, Any]) -> None:
     if "density" not in kept:
-        compress(model, settings.Settings(**kept))
+        _compress_from_first_exchange(model, settings.Settings(**kept))
         return
     title = layers.title(model.module)  # whose optimizer is not known
     _log.warning(
@@ -146,7 +195,7 @@ def take_hook_of_user(model: Ddp, *hook) -> bool:
     compressions.remove(model)
     del _settings[model]
     model.__dict__.pop(_KEPT, None)
-    _with_own_hook.add(model)
+    left_alone.with_own_hook.add(model)
     title = layers.title(model.module)
     _log.warning(
         "gradwire compresses %s no longer: %s was registered as its communication hook",
@@ -159,7 +208,7 @@ def take_hook_of_user(model: Ddp, *hook) -> bool:
 
 def keeps_hook_of_user(model: Ddp) -> None:
     """It was registered before we came."""
-    _with_own_hook.add(model)
+    left_alone.with_own_hook.add(model)
 
 
 def check_scaler() -> None:
@@ -179,18 +228,16 @@ def takes_over_clipping(
     """Whether these gradients need not be clipped any more. Raises when they must not be. The norm
     is None for a `function` that clips by something else than the Euclidean norm.
     """
+    if norm == math.inf:  # scripts look at the norm so, and nothing is clipped
+        return False
     given = {id(parameter) for parameter in parameters}
     for model, chosen in _settings.items():
         own = set(map(id, model.parameters()))
         if not _is_residual(model) or given.isdisjoint(own):
             continue
         if settings.clip() and norm == chosen.clip:
-            if given <= own:
-                return True
-            raise ValueError(
-                "residual compression has clipped the gradients of a model, by themselves, and "
-                "leaves out this clipping of them together with others: clip those by themselves"
-            )
+            _check_clips_all(model, given)
+            return True
         run, fix = "Run", norm
         if norm is None:
             run, fix = f"Leave out {function} and run", "NORM"
@@ -201,6 +248,24 @@ def takes_over_clipping(
             f"--clip {fix}`, or call gradwire.torch.residual(..., clip={fix}) and clip no more"
         )
     return False
+
+
+def _check_clips_all(model: Ddp, given: set[int]) -> None:
+    """Raises unless a script clips what residual compression has clipped, by the same norm."""
+    if not given <= set(map(id, model.parameters())):
+        raise ValueError(
+            "residual compression has clipped the gradients of a model, by themselves, and "
+            "leaves out this clipping of them together with others: clip those by themselves"
+        )
+    trained = {
+        id(each) for each in model.parameters() if each.requires_grad and each.grad is not None
+    }
+    if not trained <= given:
+        raise ValueError(
+            "residual compression with --clip has clipped all gradients of a model together, by "
+            "one norm, and this clips a part of them: clip all of them in one call, or run the "
+            "script without --clip and do not clip"
+        )
 
 
 def _is_residual(model: Ddp) -> bool:
@@ -235,7 +300,18 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
     _settings[model] = chosen
     if _is_residual(model):
         autoload.watch_clipping()
+    else:
+        steps.forget(model)
     compression.set_seed(chosen.seed)
+    _set_rules(chosen, model, compression)
+    if chosen.feedback:
+        compression.watch(list(model.module.parameters()))
+    compression.set_finds_unused(model.find_unused_parameters and not model.static_graph)
+    compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
+
+
+def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
+    """Under names with the model's number, once it has one."""
     sparse = layers.with_sparse_gradients(model.module)
     compression.set_rules(
         {
@@ -253,20 +329,31 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
             for name, parameter in layers.named(model.module)
         }
     )
-    if chosen.feedback:
-        compression.watch(list(model.module.parameters()))
-    compression.set_finds_unused(model.find_unused_parameters and not model.static_graph)
-    compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
 
 
 def _has_own_hook(model: Ddp) -> bool:
-    return model in _with_own_hook or (bool(model._comm_hooks) and not compressions.of(model))
+    return left_alone.has_own_hook(model)
 
 
 def _is_asked_for(model: Ddp) -> bool:
     """Whether a model is compressed whose script says nothing of it."""
     backend = channels.backend_of(model.process_group, model.device_type)
     return settings.is_on() or isinstance(backend, Backend)
+
+
+def _say_which_device_is_ours(model: Ddp) -> None:
+    """If the group has our backend, for another device than the model's."""
+    group, mine = model.process_group, model.device_type
+    if any(
+        isinstance(channels.backend_of(group, device.type), Backend)
+        for device in group._device_types
+    ):
+        where = "the CPU" if mine == "cpu" else mine
+        report.obstacle(
+            f"{layers.title(model.module)} has its parameters on {where}, which "
+            f"{channels.backend_of(group, mine).name()} has in this group: write "
+            f'"{mine}:gradwire", too'
+        )
 
 
 def _leave_alone(model: Ddp, why: str) -> None:

@@ -36,9 +36,11 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
         )
     _watch()
     groups = _param_groups(model)
+    for group in groups:
+        group.reshard()  # after a pass without gradients the root still has its whole weights
     meeting = list(dict.fromkeys(ranks for group in groups for ranks in _process_groups(group)))
-    for ranks in meeting:
-        agreement.check(ranks, chosen, _layers.named(model), weights=weights)
+    title = _layers.title(model)
+    agreement.check(meeting, title, chosen, _layers.named(model), weights=weights)
     compression = compressions.of(model)
     if compression is None:
         compression = compressions.add(model, _who(model, groups, meeting), Compression)

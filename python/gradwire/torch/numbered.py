@@ -12,9 +12,10 @@ State = TypeVar("State")
 
 
 class Numbered(Generic[Owner, Thing, State]):
-    """One thing per owner, while the owner lives, numbered in the order of their making.
+    """One thing per owner, while the owner lives, numbered in the order of their making or, if they
+    are held at first, of their first use.
 
-    A process that starts again makes them in the same order, so numbers tell which state is whose.
+    A process that starts again does all in the same order, so numbers tell which state is whose.
     """
 
     def __init__(
@@ -22,20 +23,37 @@ class Numbered(Generic[Owner, Thing, State]):
     ) -> None:
         self._save_one = save
         self._load_one = load
-        self._things: WeakKeyDictionary[Owner, tuple[int, Thing]] = WeakKeyDictionary()
+        self._things: WeakKeyDictionary[Owner, tuple[int | None, Thing]] = WeakKeyDictionary()
         self._next = 0
         self._saved: dict[int, State] = {}
 
     def add(self, owner: Owner, make: Callable[[int], Thing]) -> Thing:
         """Makes what the owner has, from its number, with the state that was loaded for it."""
-        thing = make(self._next)
-        self._things[owner] = self._next, thing
-        self._next += 1
-        self._load_saved()
+        thing = self.hold(owner, make(self._next))
+        self.number(owner)
         return thing
+
+    def hold(self, owner: Owner, thing: Thing) -> Thing:
+        """Without a number, which it may never get, and which others do not wait for."""
+        self._things[owner] = None, thing
+        return thing
+
+    def number(self, owner: Owner) -> int:
+        """That of what the owner has, which gets one now, unless it has, and with it its state."""
+        number, thing = self._things[owner]
+        if number is None:
+            number = self._next
+            self._things[owner] = number, thing
+            self._next += 1
+            self._load_saved()
+        return number
 
     def get(self, owner: Owner) -> Thing | None:
         return self._things[owner][1] if owner in self._things else None
+
+    def were_numbered(self) -> bool:
+        """Whether any ever was."""
+        return self._next > 0
 
     def remove(self, owner: Owner) -> None:
         del self._things[owner]
@@ -44,7 +62,11 @@ class Numbered(Generic[Owner, Thing, State]):
         return iter([thing for _, thing in self._things.values()])
 
     def save(self) -> dict[int, State]:
-        return {number: self._save_one(thing) for number, thing in self._things.values()}
+        return {
+            number: self._save_one(thing)
+            for number, thing in self._things.values()
+            if number is not None
+        }
 
     def load(self, saved: dict[int, State]) -> None:
         """For the things that there are, and for those that will be made."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch.nn.parallel import DistributedDataParallel as Ddp
 
-from . import layers
+from . import layers, left_alone
 
 TAKEN = "gradwire"
 """Of a parameter group: what was taken over from it. It is saved with the optimizer, so that a run
 which goes on from there still knows."""
+
+NOTHING = {"momentum": 0, "nesterov": False, "weight_decay": 0}
+"""What is left of it to the optimizer."""
 
 
 class NotSound(ValueError):
@@ -32,6 +36,9 @@ class TakenOver:
     momentum: float
     nesterov: bool
     weight_decay: dict[str, float]
+    optimizer: torch.optim.Optimizer
+    groups: list[dict]
+    """What was taken from each of its parameter groups."""
 
 
 def take_over(model: torch.nn.Module) -> TakenOver:
@@ -39,24 +46,21 @@ def take_over(model: torch.nn.Module) -> TakenOver:
     optimizer = _find(model)
     if why := obstacle(optimizer):
         raise NotSound(why, "train by a plain torch.optim.SGD")
-    if any("momentum_buffer" in state for state in optimizer.state.values()):
-        raise NotSound("its optimizer has gained momentum already, without residuals")
+    if has_gained_momentum(optimizer):
+        raise NotSound(
+            "its optimizer has gained momentum already, without residuals",
+            "start momentum anew by optimizer.state.clear() before the first forward pass",
+        )
     taken = [
-        group.get(TAKEN) or {key: group[key] for key in ("momentum", "nesterov", "weight_decay")}
-        for group in optimizer.param_groups
+        group.get(TAKEN) or {key: group[key] for key in NOTHING} for group in optimizer.param_groups
     ]
     if len({(each["momentum"], each["nesterov"]) for each in taken}) > 1:
         raise NotSound("its optimizer has groups of different momentum")
-    exchanged = {parameter for one in _every(Ddp) for parameter in one.parameters()}
+    has = [bool(each["momentum"] or each["weight_decay"]) for each in taken]
+    if found := unexchanged(optimizer, has):
+        raise NotSound(*found)
     for group, each in zip(optimizer.param_groups, taken, strict=True):
-        trained = {parameter for parameter in group["params"] if parameter.requires_grad}
-        if (each["momentum"] or each["weight_decay"]) and not trained <= exchanged:
-            raise NotSound(
-                "its optimizer has parameters that are in no DistributedDataParallel model, and "
-                "would train these without momentum and weight decay"
-            )
-    for group, each in zip(optimizer.param_groups, taken, strict=True):
-        group.update({TAKEN: each, "momentum": 0, "nesterov": False, "weight_decay": 0})
+        group.update({TAKEN: each, **NOTHING})
     decay = {
         parameter: group[TAKEN]["weight_decay"]
         for group in optimizer.param_groups
@@ -66,7 +70,61 @@ def take_over(model: torch.nn.Module) -> TakenOver:
         taken[0]["momentum"],
         taken[0]["nesterov"],
         {name: decay[parameter] for name, parameter in layers.named(model) if parameter in decay},
+        optimizer,
+        taken,
     )
+
+
+def unexchanged(optimizer: torch.optim.Optimizer, has: list[bool]) -> tuple[str, str] | None:
+    """Why parameters of the optimizer would be left without momentum and weight decay, if some
+    would, and what to do. `has` says of each group whether there is any.
+    """
+    models = _every(Ddp)
+    others = [model for model in models if left_alone.is_left_alone(model)]
+    exchanged = {parameter for model in models for parameter in model.parameters()}
+    alone = {parameter for model in others for parameter in model.parameters()}
+    groups = [group for group, each in zip(optimizer.param_groups, has, strict=True) if each]
+    trained = _trained(groups)
+    if not trained <= exchanged:
+        return (
+            "its optimizer has parameters that are in no DistributedDataParallel model, and would "
+            "train these without momentum and weight decay",
+            "give these an optimizer of their own",
+        )
+    if trained & alone:
+        return (
+            "its optimizer has parameters of another model, too, which gradwire leaves alone as it "
+            "has a communication hook of its own or DDP's Python reducer, and would train these "
+            "without momentum and weight decay",
+            "make an optimizer for each model",
+        )
+    return None
+
+
+def check_taken_over(optimizer: torch.optim.Optimizer, taken: list[dict]) -> None:
+    """Raises when it has again what residuals have taken over, from a checkpoint for instance."""
+    if why := obstacle(optimizer):
+        raise NotSound(why, "train by a plain torch.optim.SGD")
+    groups = optimizer.param_groups
+    same = [group.get(TAKEN) for group in groups] == taken
+    nothing = all(group[key] == NOTHING[key] for group in groups for key in NOTHING)
+    buffers = has_gained_momentum(optimizer)
+    if not (same and nothing) or buffers:
+        has = "momentum buffers" if buffers else "others"
+        raise ValueError(
+            "residual compression took over momentum and weight decay of this optimizer at the "
+            f"model's first forward pass, and now it has {has}: load the checkpoint before the "
+            "first forward pass, and change neither momentum nor weight decay later"
+        )
+
+
+def was_taken_from(group: dict) -> bool:
+    return bool(group[TAKEN]["momentum"] or group[TAKEN]["weight_decay"])
+
+
+def has_gained_momentum(optimizer: torch.optim.Optimizer) -> bool:
+    states = optimizer.state.values()
+    return any(state.get("momentum_buffer") is not None for state in states)
 
 
 def check_own_momentum(model: torch.nn.Module) -> None:
@@ -106,7 +164,7 @@ def obstacle(optimizer: torch.optim.Optimizer) -> str | None:
             return "its optimizer maximizes"
         if group["differentiable"]:
             return "its optimizer is differentiable, which exchanges between ranks are not"
-        if "max_momentum" in group:
+        if "max_momentum" in group and group["momentum"]:
             return "a schedule of the learning rate changes the momentum (cycle_momentum=True)"
     return None
 
@@ -119,6 +177,15 @@ def _is_sharded(optimizer: torch.optim.Optimizer) -> bool:
 def _every(kind: type) -> list:
     """Among all objects there are: no model knows who trains it, nor an optimizer what."""
     return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+
+
+def _trained(groups: Iterable[dict]) -> set[torch.nn.Parameter]:
+    every = (parameter for group in groups for parameter in group["params"])
+    return {parameter for parameter in every if parameter.requires_grad}
+
+
+def trains(optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> bool:
+    return not _trained(optimizer.param_groups).isdisjoint(model.parameters())
 
 
 def _all_of(model: torch.nn.Module) -> list[torch.optim.Optimizer]:

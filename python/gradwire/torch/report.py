@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+import gradwire_autoload as autoload
 from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
 
 import gradwire
 
-from . import compressions, settings
-from .stats import Stats, human
+from . import channels, compressions, residual_settings, settings
+from .stats import LayerStats, Stats, human
 
+FSDP1 = (
+    "FSDP1 (FullyShardedDataParallel), which gradwire does not compress: use fully_shard and "
+    "gradwire.torch.compress(model), or DistributedDataParallel"
+)
 _log = logging.getLogger("gradwire")
 _joined: list[tuple[int, int]] = []
 """Rank and ranks of the groups that were made while gradwire was asked for."""
@@ -32,6 +38,7 @@ def joined(rank: int, ranks: int) -> None:
     """A process group was made: from now on, somebody wants to know if nothing is compressed."""
     _joined.append((rank, ranks))
     _watch_fsdp1()
+    speak_at_end()
 
 
 def obstacle(why: str) -> None:
@@ -44,6 +51,7 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
     """What will be compressed, of the layers that are trained."""
     if not found.who.is_first:
         return
+    speak_at_end()
     given = (chosen.codec, *chosen.codecs.values())
     short = {gradwire.codec(spec).spec: spec for spec in given}
     layers = [layer for name, layer in found.layers.items() if name in trained]
@@ -64,7 +72,19 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
         ways.append("the others exactly")
     feedback = "; with feedback" if chosen.feedback else ""
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
-    _say(f"{found.who.model}: {', '.join(ways)}{feedback}; {ranks}")
+    _say(f"{found.who.model}: {', '.join(ways)}{feedback}{_none_sparse(chosen, layers)}; {ranks}")
+
+
+def _none_sparse(chosen: settings.Settings, layers: list[LayerStats]) -> str:
+    """That residual compression was asked for and has nothing to do, if so."""
+    if not isinstance(chosen, residual_settings.Settings):
+        return ""
+    if any(layer.codec.startswith("topk") for layer in layers):
+        return ""
+    least = residual_settings.LEAST_ELEMENTS
+    if all(layer.elements < least for layer in layers):
+        return f"; no layer has {least} numbers, so residual compression takes none"
+    return "; residual compression takes no layer: the large ones are exact, or faster otherwise"
 
 
 def patterns_of_environment(patterns: Iterable[str], model: str, names: list[str]) -> None:
@@ -80,6 +100,21 @@ def patterns_of_environment(patterns: Iterable[str], model: str, names: list[str
                 pattern,
                 ", ".join(names[:5]),
             )
+
+
+def speak_at_end() -> None:
+    """In this process, which may be the child of one that will, too."""
+    _speak_at_end_of(os.getpid())
+
+
+@functools.cache
+def _speak_at_end_of(process: int) -> None:
+    autoload.at_end(at_end)
+
+
+def has_its_own_words() -> bool:
+    """Whether something was compressed, or `at_end` says why nothing was."""
+    return bool(_joined or compressions.all_stats()) or channels.were_made()
 
 
 def at_end() -> None:
@@ -125,10 +160,7 @@ def _watch_fsdp1() -> None:
 
     @functools.wraps(original)
     def __init__(self, *args, **kwargs):
-        obstacle(
-            "the script uses FSDP1 (FullyShardedDataParallel), which gradwire does not compress: "
-            "use fully_shard and gradwire.torch.compress(model), or DistributedDataParallel"
-        )
+        obstacle(f"the script uses {FSDP1}")
         original(self, *args, **kwargs)
 
     FullyShardedDataParallel.__init__ = __init__

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from . import optimizers, settings
+from . import optimizers, settings, steps
 from ._native import fastest_codec
 
 LEAST_ELEMENTS = 16384
@@ -74,6 +75,8 @@ def for_script(model: DistributedDataParallel, density: float) -> Settings:
     usual = settings.from_environment()
     check_parameters(model)
     taken = optimizers.take_over(model.module)
+    check = functools.partial(optimizers.check_taken_over, taken=taken.groups)
+    steps.expect(model, taken.optimizer, check, optimizers.was_taken_from)
     return Settings(
         ranks=model.process_group.size(),
         exact=usual.exact,
@@ -99,6 +102,31 @@ def check_numbers(chosen: Settings) -> None:
             raise ValueError(f"{name} is {getattr(chosen, name)}; take 0 or more")
 
 
+def check_trains(
+    optimizer: torch.optim.Optimizer, model: DistributedDataParallel, chosen: Settings
+) -> None:
+    """Raises when it does not train the model, or others without the momentum that they need."""
+    optimizer = optimizers.unwrapped(optimizer)
+    found = None
+    if not optimizers.trains(optimizer, model):
+        found = "its optimizer has none of the model's parameters", "give the model's optimizer"
+    elif chosen.momentum or chosen.weight_decay:
+        found = optimizers.unexchanged(optimizer, [True] * len(optimizer.param_groups))
+    if found:
+        why, what_to_do = found
+        raise ValueError(
+            f"residual compression does not go with this training: {why}; {what_to_do}"
+        )
+
+
+def expect_optimizer(
+    optimizer: torch.optim.Optimizer, model: DistributedDataParallel, chosen: Settings
+) -> None:
+    """From now on, all that is checked here is checked at every step."""
+    check = functools.partial(check_optimizer, chosen=chosen)
+    steps.expect(model, optimizer, check, lambda _: bool(chosen.momentum or chosen.weight_decay))
+
+
 def check_optimizer(optimizer: torch.optim.Optimizer, chosen: Settings) -> None:
     """Raises when it would do other than residuals expect, or again what they have done."""
     optimizer = optimizers.unwrapped(optimizer)
@@ -112,13 +140,20 @@ def check_optimizer(optimizer: torch.optim.Optimizer, chosen: Settings) -> None:
             raise ValueError(
                 f"the optimizer's momentum of {group['momentum']} would be applied twice: make the "
                 f"optimizer with momentum=0, and pass momentum={group['momentum']} to "
-                "gradwire.torch.residual"
+                "gradwire.torch.residual. If a checkpoint has brought it back, set "
+                "group['momentum'] = 0 in optimizer.param_groups after loading, and call "
+                "optimizer.state.clear()"
             )
         if group["weight_decay"] and chosen.weight_decay:
             raise ValueError(
                 f"the optimizer's weight decay of {group['weight_decay']} would be added to "
                 f"{chosen.weight_decay}: make the optimizer with weight_decay=0"
             )
+    if chosen.momentum and optimizers.has_gained_momentum(optimizer):
+        raise ValueError(
+            "the optimizer has momentum buffers, of a training without residual compression, which "
+            "would be left unused: make a new optimizer, or call optimizer.state.clear()"
+        )
 
 
 def check_parameters(model: DistributedDataParallel) -> None:

@@ -129,7 +129,7 @@ def from_environment() -> Settings:
     patterns = os.environ.get("GRADWIRE_EXACT", "").split(",")
     return Settings(
         codec=os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC),
-        exact=tuple(pattern for pattern in patterns if pattern),
+        exact=tuple(sorted(pattern for pattern in patterns if pattern)),
         feedback=_flag("GRADWIRE_FEEDBACK"),
     )
 

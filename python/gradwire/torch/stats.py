@@ -46,7 +46,7 @@ class Who:
 
 @dataclass(frozen=True)
 class Stats:
-    """One model, over all steps so far, on this rank. Prints as a table."""
+    """One model, over all steps of this run so far, on this rank. Prints as a table."""
 
     steps: int
     layers: dict[str, LayerStats]
@@ -100,7 +100,12 @@ def of(compression: Compression) -> Stats:
         layers[name.split("/", 1)[1]] = LayerStats(*rest)
     if any(layer.bytes for layer in layers.values()):
         layers = {name: layer for name, layer in layers.items() if layer.bytes}
-    return Stats(compression.steps, layers, compression.who)
+    return Stats(steps_of(compression), layers, compression.who)
+
+
+def steps_of(compression: Compression) -> int:
+    """Those of this run, as its bytes are: a checkpoint has the steps of earlier ones."""
+    return compression.steps - getattr(compression, "steps_of_earlier_runs", 0)
 
 
 def human(count: int) -> str:
