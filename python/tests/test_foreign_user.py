@@ -1,11 +1,13 @@
 """Another user of the host, as a process of its own, while a job connects: it reads no key, gets no
 memory, and cannot stop the job by taking names or filling queues. Needs root, as the tests have."""
 
+import collections
 import contextlib
 import multiprocessing
 import os
 import pathlib
 import re
+import resource
 import shutil
 import socket
 import struct
@@ -19,6 +21,7 @@ import pytest
 spawn = multiprocessing.get_context("spawn")
 SIZE = 3
 NOBODY = 65534
+FILES = 64
 
 
 @pytest.fixture
@@ -76,7 +79,8 @@ class Attack:
         self.port = port
         self.read = set()  # files that could be read
         self.calls = []  # to sockets of ranks
-        self.kept = []  # names taken, and calls to the port
+        self.names = []  # taken
+        self.queued = collections.deque(maxlen=FILES // 2)  # calls to the port
 
     def call(self, names, job):
         """With the first words of the rank that is still to come, as who knows the job says them:
@@ -88,14 +92,14 @@ class Attack:
             self.calls[-1].sendall(hello)
 
     def strike(self):
-        with contextlib.suppress(PermissionError):
+        with contextlib.suppress(OSError):  # its files may have come to an end, too
             for path in self.store.iterdir():
-                with contextlib.suppress(PermissionError, FileNotFoundError):
+                with contextlib.suppress(OSError):
                     path.read_bytes()
                     self.read.add(path.name)
                 self.take_names_after(path.name)
         with contextlib.suppress(OSError):
-            self.kept.append(socket.create_connection(("127.0.0.1", self.port), timeout=0.1))
+            self.queued.append(socket.create_connection(("127.0.0.1", self.port), timeout=0.1))
 
     def take_names_after(self, file):
         """Of a job whose id is the first part of a file's name."""
@@ -104,7 +108,7 @@ class Attack:
             with contextlib.suppress(OSError):
                 taken.bind(abstract_name(f"gradwire-{file.split('-')[0]}-{rank}"))
                 taken.listen()
-                self.kept.append(taken)
+                self.names.append(taken)
 
     def heard(self):
         """What ranks said to it before they hung up."""
@@ -119,6 +123,7 @@ class Attack:
 
 
 def attack(store, port, names, job, ready, over, report):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))  # soon at its end, as it may be
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)

@@ -285,6 +285,18 @@ TRAIN_SHARDED = """
     distributed.destroy_process_group()
 """
 
+TRAIN_ON_A_MESH = """
+    import torch
+    from torch import distributed, nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2,))  # which makes the process group
+    fully_shard(nn.Linear(64, 64), mesh=mesh)(torch.ones(1, 64)).sum().backward()
+    del mesh
+    distributed.destroy_process_group()
+"""
+
 
 @pytest.mark.parametrize(
     "source, ranks, why",
@@ -292,8 +304,9 @@ TRAIN_SHARDED = """
         (TRAIN_ALONE, "1", "there is one rank"),
         (TRAIN_ALONE, "2", "the script made no process group"),
         (TRAIN_SHARDED, "2", "the script uses FSDP2: call gradwire.torch.compress(model) after "),
+        (TRAIN_ON_A_MESH, "2", "the script uses FSDP2: call gradwire.torch.compress(model) after "),
     ],
-    ids=["one rank", "no group", "fsdp2"],
+    ids=["one rank", "no group", "fsdp2", "fsdp2 on a mesh"],
 )
 def test_a_script_that_is_not_compressed_hears_why(tmp_path, source, ranks, why):
     done = subprocess.run(

@@ -303,7 +303,13 @@ def test_wrong_arguments_raise_with_a_sentence(tmp_path):
         gradwire.connect(0, 2, f"file:{tmp_path}", port=70000)
     with pytest.raises(gradwire.Error, match="take file:DIRECTORY, tcp:HOST:PORT or mpi"):
         gradwire.connect(0, 2, "cloud:9")
-    alone = gradwire.connect(0, 1)
+    alone, x = gradwire.connect(0, 1), np.ones(4, np.float32)
+    for wrong in (-1, 2**64, 1.5, "7"):
+        for name in ("seed", "step"):
+            for call in (alone.all_reduce, alone.broadcast, alone.reduce_scatter, alone.all_gather):
+                words = rf"{name} is {wrong!r}; give a whole number from 0 to 2\*\*64 - 1"
+                with pytest.raises((TypeError, ValueError), match=words):
+                    call(x, **{name: wrong})
     with pytest.raises(ValueError, match="give as many of each"):
         alone.all_reduce([np.ones(1, np.float32)] * 2, codec=["none"])
     x = np.ones(30, np.float32)

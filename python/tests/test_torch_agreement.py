@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import gradwire.torch
 import gradwire_autoload as autoload
 import pytest
 import torch
-from gradwire.torch import presence, settings
+from gradwire.torch import agreement, channels, presence, settings
+from gradwire.torch._native import Shards
 from test_torch_ddp import small_model, train
 from torch import distributed, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed._composable.replicate import replicate
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch_ranks import on_ranks
 
@@ -84,6 +89,85 @@ def test_ranks_of_an_earlier_life_of_the_group_do_not_count():
         presence.wait_for_all(store, 0, [0, 1], 0.1)
 
 
+def second_model(rank: int, goes_on: bool) -> tuple[str, list[str], float]:
+    """Rank 2 of the group compresses one model fewer than rank 1."""
+    group = distributed.new_group([1, 2], timeout=datetime.timedelta(seconds=30))
+    if rank == 0:
+        return "", [], 0
+    first = gradwire.torch.compress(Ddp(small_model(), process_group=group))
+    second = Ddp(small_model(), process_group=group)
+    heard, begun, said = Heard(), time.monotonic(), ""
+    if rank == 1:
+        with pytest.raises(distributed.DistBackendError) as refused:
+            gradwire.torch.compress(second)
+        said = str(refused.value)
+    elif goes_on:
+        with pytest.raises(distributed.DistBackendError):
+            train(first, rank, 1)
+    seconds = time.monotonic() - begun
+    distributed.barrier(group)
+    return said, heard.lines, seconds
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_rank_that_does_not_compress_the_second_model_is_named_within_seconds(goes_on):
+    environment = {"GRADWIRE_CONNECT_TIMEOUT": "6"}
+    _, (said, heard, seconds), _ = on_ranks(3, second_model, goes_on, environment=environment)
+    assert said.startswith("gradwire: rank 2 did not come to compress Sequential"), said
+    assert "GRADWIRE_CONNECT_TIMEOUT" in said
+    assert "all_gather" not in said
+    assert seconds < 20
+    if not goes_on:
+        assert [line for line in heard if "rank 1 waits for rank 2 to compress Sequential" in line]
+
+
+# -------------------------------------------------------------------------------------------------
+# Ranks that lie
+
+
+def lied_to(rank: int, length: float, letter: float) -> str:
+    """Rank 1 says that its text is so long, and has this letter in it."""
+    channel, mine = channels.of(None), "hello"
+    said = ""
+    if rank == 0:
+        with pytest.raises(distributed.DistBackendError) as refused:
+            channel.all_gather_text(mine)
+        said = str(refused.value)
+    else:
+        channel.all_gather(torch.tensor([0, float(length)]), Shards([("", 1, "none")]), 0, 0)
+        if length == len(mine):
+            letters = torch.full((2 * len(mine),), float(letter))
+            channel.all_gather(letters, Shards([("", len(mine), "none")]), 0, 0)
+    distributed.barrier()
+    return said
+
+
+def sent_something_else(rank: int) -> str:
+    if rank == 1:
+        agreement.json = SimpleNamespace(dumps=lambda _: "[]", loads=json.loads)
+    with pytest.raises(distributed.DistBackendError) as refused:
+        gradwire.torch.compress(Ddp(small_model()))
+    return str(refused.value)
+
+
+def test_what_is_no_settings_is_refused():
+    for said in on_ranks(2, sent_something_else):
+        assert said.startswith("gradwire: ranks could not compare how they compress Sequential: ")
+        assert "rank 1 sent what is no settings" in said
+
+
+@pytest.mark.parametrize("length", [-1, 0.5, 1e30, 2.0**24, float("nan"), float("inf")])
+def test_a_length_of_a_text_that_is_none_is_refused(length):
+    said, _ = on_ranks(2, lied_to, length, 0)
+    assert said.startswith("gradwire: rank 1 sent a text of "), said
+
+
+@pytest.mark.parametrize("letter", [-1, 0.5, 256, 1e30, float("nan")])
+def test_a_letter_of_a_text_that_is_none_is_refused(letter):
+    said, _ = on_ranks(2, lied_to, 5, letter)
+    assert said.startswith("gradwire: rank 1 sent a text with the letter "), said
+
+
 # -------------------------------------------------------------------------------------------------
 # Ranks that come with something else
 
@@ -148,6 +232,19 @@ def test_hosts_with_other_variables_are_named():
         assert "rank 1 has codec=uniform:bits=2 where rank 0 has codec=grid:step=0.5" in said
 
 
+def in_any_order(rank: int) -> None:
+    patterns = ["0.*", "2.*", "3.*"]
+    gradwire.torch.compress(Ddp(small_model()), exact=patterns[:: -1 if rank else 1])
+    variable = ("0.*,3.*", "3.*,0.*")[rank]
+    os.environ.update(GRADWIRE="1", GRADWIRE_EXACT=variable)
+    train(Ddp(small_model()), rank, 1)
+
+
+def test_the_order_of_exact_layers_means_nothing():
+    """Sets have another one in every process."""
+    on_ranks(2, in_any_order)
+
+
 def another_version(rank: int) -> str:
     gradwire.__version__ = ("0.1.0", "0.2.0")[rank]
     with pytest.raises(ValueError, match=r"rank 1 has gradwire=0\.2\.0 where rank 0 .*0\.1\.0"):
@@ -156,6 +253,26 @@ def another_version(rank: int) -> str:
 
 def test_another_version_is_named():
     on_ranks(2, another_version)
+
+
+def with_residuals(rank: int, ours: int) -> None:
+    model = Ddp(small_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ways = ("off", "on") if ours else ("on", "off")
+    words = (
+        f"rank 1 has residual compression {ways[1]} where rank 0 has residual compression "
+        rf"{ways[0]} \(--residual, or gradwire.torch.residual\); give the same"
+    )
+    with pytest.raises(ValueError, match=words):
+        if rank == ours:
+            gradwire.torch.residual(model, optimizer)
+        else:
+            gradwire.torch.compress(model)
+
+
+@pytest.mark.parametrize("ours", [0, 1])
+def test_residual_compression_on_some_ranks_is_named(ours):
+    on_ranks(2, with_residuals, ours)
 
 
 class Swapped(nn.Module):
@@ -263,9 +380,37 @@ def objects(rank: int) -> None:
     ]:
         with pytest.raises(TypeError, match=words):
             gradwire.torch.compress(model, **wrong)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for seed in (-1, 2**64, 2**70, 1.5, "7", None):
+        words = rf"seed is {seed!r}; give a whole number from 0 to 2\*\*64 - 1"
+        with pytest.raises((TypeError, ValueError), match=words):
+            gradwire.torch.compress(model, seed=seed)
+        with pytest.raises((TypeError, ValueError), match=words):
+            gradwire.torch.residual(model, optimizer, seed=seed)
+    for feedback in ("no", 1, None):
+        with pytest.raises(TypeError, match=f"feedback is {feedback!r}; give True or False"):
+            gradwire.torch.compress(model, feedback=feedback)
+        with pytest.raises(TypeError, match=f"feedback is {feedback!r}; give True or False"):
+            gradwire.torch.all_reduce(torch.ones(3), feedback=feedback, name="a")
+    gradwire.torch.compress(model, seed=2**64 - 1)
     with pytest.raises(TypeError, match="codec is None; give a codec's text"):
         gradwire.torch.all_reduce(torch.ones(3), None)
 
 
 def test_codecs_may_be_objects_and_other_things_are_named():
     on_ranks(2, objects)
+
+
+def wrapped_otherwise(rank: int) -> None:
+    with pytest.raises(TypeError, match="Linear is not distributed; wrap it in Distributed"):
+        gradwire.torch.compress(nn.Linear(3, 3))
+    sharded = FullyShardedDataParallel(nn.Linear(3, 3), device_id=torch.device("cpu"))
+    words = r"FSDP1 \(FullyShardedDataParallel\), which gradwire does not compress: use fully_shard"
+    with pytest.raises(TypeError, match=words):
+        gradwire.torch.compress(sharded)
+    with pytest.raises(TypeError, match="GRADWIRE=1, which compresses models of replicate"):
+        gradwire.torch.compress(replicate(nn.Linear(3, 3)))
+
+
+def test_a_model_that_is_wrapped_otherwise_is_refused_with_the_way_out():
+    on_ranks(2, wrapped_otherwise)

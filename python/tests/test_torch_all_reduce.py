@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gradwire.torch
+import pytest
 import torch
 from torch import distributed
 from torch_ranks import on_ranks
@@ -70,3 +71,16 @@ def test_counters_are_in_the_state():
     assert resumed[0][1]["calls"] == {0: {"/a": 4, "/": 4, "/b": 8}, 1: {"/a": 4}}
     for earlier, later in zip(begun[0][0], resumed[0][0], strict=True):
         assert not torch.equal(earlier, later)
+
+
+def in_a_group_of_others(rank: int) -> None:
+    group = distributed.new_group([0])
+    if rank == 0:
+        reduced("", group=group)
+        return
+    with pytest.raises(ValueError, match="this rank is not in the group; only its ranks make this"):
+        reduced("", group=group)
+
+
+def test_a_rank_that_is_not_in_the_group_is_told():
+    on_ranks(2, in_a_group_of_others)

@@ -6,7 +6,7 @@ import gradwire.torch
 import pytest
 import torch
 from test_torch_ddp import batches, small_model, train
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -71,6 +71,30 @@ def test_weights_are_exact_again_when_nothing_is_said_of_them():
         assert torch.equal(mine, reference)
 
 
+def evaluated(rank: int, again: bool, validates: bool, weights: str | None):
+    model = sharded()
+    if again:
+        gradwire.torch.compress(model, "sign", weights="sign")
+        train(model, rank, 1)
+    if validates:
+        with torch.no_grad():
+            model(torch.zeros(1, 32))  # the root stays unsharded
+    gradwire.torch.compress(model, weights=weights)
+    train(model, rank, 3)
+    stats = gradwire.torch.stats(model)
+    return weights_of(model), stats.bytes, stats.sent_bytes
+
+
+@pytest.mark.parametrize("weights", [None, "uniform:bits=8"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_model_may_be_evaluated_before_it_is_compressed(again, weights):
+    mine, bytes_, sent = on_ranks(2, evaluated, again, True, weights)[0]
+    reference, *counts = on_ranks(2, evaluated, again, False, weights)[0]
+    assert all(torch.equal(a, b) for a, b in zip(mine, reference, strict=True))
+    if not again:  # a validation gathers compressed weights, too
+        assert [bytes_, sent] == counts
+
+
 def resumed(rank: int, state=None):
     model = sharded()
     if state:
@@ -86,7 +110,7 @@ def resumed(rank: int, state=None):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
-    assert gradwire.torch.stats(model).steps == 8
+    assert gradwire.torch.stats(model).steps == (8 if state is None else 4)  # those of this run
     return weights_of(model)
 
 
@@ -230,6 +254,20 @@ def test_replicas_of_shards_exchange_few_bytes(dtype):
         layer = stats.layers["3.weight"]
         assert layer.bytes == (6 + 4) * 96 * 64 // 2 * size
         assert layer.ratio > (6 if dtype == torch.float32 else 3)
+
+
+def replicated_otherwise(rank: int) -> str:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    model = fully_shard(small_model(), mesh=mesh)
+    with pytest.raises(ValueError) as refused:
+        gradwire.torch.compress(model, "sign" if rank == 1 else "none")
+    distributed.barrier()  # which ends as long as nobody waits for another group
+    return str(refused.value)
+
+
+def test_one_rank_that_differs_is_named_by_those_of_other_groups():
+    for said in on_ranks(4, replicated_otherwise, environment={"GRADWIRE_CONNECT_TIMEOUT": "6"}):
+        assert "rank 1 has codec=sign where rank 0 has codec=none" in said
 
 
 def gathered(rank: int):

@@ -63,6 +63,26 @@ def test_the_backend_has_its_name_without_an_import_of_ours():
     assert (done.stdout, done.stderr) == ("gradwire\n", "")
 
 
+# What a rank says at its end
+
+AT_ONCE = """
+import io, os, sys, torch
+
+class Unbuffered(io.StringIO):
+    def write(self, text):
+        os.write(1, repr(text).encode() + b"\\n")
+
+sys.stderr = Unbuffered()
+"""
+
+
+def test_the_last_line_is_written_at_once_as_other_ranks_write_there_too():
+    rank = {"RANK": "0", "WORLD_SIZE": "2"}
+    done = python(AT_ONCE, GRADWIRE="1", GRADWIRE_SUMMARY="1", **rank)
+    line = "gradwire: nothing was compressed, because the script made no process group\n"
+    assert done.stdout == f"{line!r}\n"
+
+
 # Versions
 
 

@@ -113,6 +113,10 @@ def without_backward(rank: int) -> None:
     Ddp(Net())
 
 
+def trained(rank: int) -> None:
+    train(Ddp(Net()), rank, 1)
+
+
 def with_hook(rank: int) -> None:
     model = Ddp(Net())
     model._register_builtin_comm_hook(distributed.BuiltinCommHookType.FP16_COMPRESS)
@@ -146,6 +150,16 @@ def test_a_script_that_is_not_compressed_hears_why(script, why):
     ((line,), other) = on_ranks(2, reasons, script, environment=WANTED)
     assert line.startswith(f"gradwire: nothing was compressed, because {why}"), line
     assert other == []
+
+
+def test_a_backend_for_another_device_is_the_reason():
+    backend = "cpu:gloo,cuda:gradwire"
+    environment = {"GRADWIRE_SUMMARY": "1"}
+    ((line,), _) = on_ranks(2, reasons, "trained", backend=backend, environment=environment)
+    why = (
+        'Net has its parameters on the CPU, which gloo has in this group: write "cpu:gradwire", too'
+    )
+    assert line == f"gradwire: nothing was compressed, because {why}"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -332,3 +346,32 @@ def frozen(rank: int) -> list[str]:
 
 def test_frozen_layers_are_left_out():
     assert "inner.0.weight" not in on_ranks(2, frozen)[0]
+
+
+# -------------------------------------------------------------------------------------------------
+# A run that goes on
+
+
+def goes_on(rank: int, states: list | None, steps_before: int) -> tuple[list[str], tuple, dict]:
+    with heard() as lines:
+        model = gradwire.torch.compress(Ddp(Net()))
+        train(model, rank, steps_before)
+        if states:
+            gradwire.torch.load_state_dict(states[rank])
+        train(model, rank, 2)
+    found = gradwire.torch.stats(model)
+    return lines, (found.steps, found.bytes), gradwire.torch.state_dict()
+
+
+@pytest.mark.parametrize("steps_before", [0, 1])
+def test_steps_and_bytes_are_those_of_one_run(steps_before):
+    begun = on_ranks(2, goes_on, None, 3)
+    states = [state for *_, state in begun]
+    environment = {"GRADWIRE_SUMMARY": "1"}
+    lines, (steps, bytes_), state = on_ranks(
+        2, goes_on, states, steps_before, environment=environment
+    )[0]
+    assert state["counters"] == {0: 5 + 2}  # on which random numbers depend
+    assert steps == steps_before + 2
+    assert bytes_ / steps == begun[0][1][1] / begun[0][1][0]
+    assert lines[-1].startswith(f"gradwire: Net: {steps} steps; ")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import math
 
 import gradwire.torch
 import pytest
@@ -141,6 +143,47 @@ def clips_otherwise(rank: int) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 0.5, norm_type="inf")
 
 
+def clips_in_parts(rank: int) -> None:
+    model = Ddp(small_model(), find_unused_parameters=True)
+    kept = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    layers = model.module
+    backward(model).backward()
+    for part in (layers[0].parameters(), layers[5].weight, [*layers.parameters()][1:]):
+        with pytest.raises(ValueError, match="clips a part of them: clip all of them in one call"):
+            clip_grad_norm_(part, 0.5)
+    frozen, unused = layers[0].bias, layers[3].bias
+    frozen.requires_grad_(False)
+    unused.grad = None
+    before = [each.grad.clone() for each in layers.parameters() if each.grad is not None]
+    clip_grad_norm_([each for each in layers.parameters() if each is not frozen], 0.5)
+    clip_grad_norm_([each for each in layers.parameters() if each is not unused], 0.5)
+    after = [each.grad for each in layers.parameters() if each.grad is not None]
+    assert all(map(torch.equal, before, after))
+    del kept
+
+
+def test_the_norm_of_a_part_of_the_gradients_is_not_that_of_all():
+    on_ranks(1, clips_in_parts, environment=CLIPPED)
+
+
+def looks_at_norms(rank: int) -> None:
+    model = Ddp(small_model())
+    kept = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    backward(model).backward()
+    before = [each.grad.clone() for each in model.parameters()]
+    norm = clip_grad_norm_(model.parameters(), math.inf)
+    assert norm == nn.utils.get_total_norm(before)
+    assert clip_grad_norm_(model.parameters(), math.inf, norm_type=1) > norm
+    clip_grad_norm_([*model.module[0].parameters(), nn.Parameter(torch.ones(2))], math.inf)
+    assert all(map(torch.equal, before, (each.grad for each in model.parameters())))
+    del kept
+
+
+@pytest.mark.parametrize("environment", [CLIPPED, UNCHANGED])
+def test_clipping_to_no_norm_at_all_is_left_alone(environment):
+    on_ranks(1, looks_at_norms, environment=environment)
+
+
 def compiles_its_clipping(rank: int) -> None:
     model = Ddp(small_model())
     gradwire.torch.compress(model)
@@ -199,6 +242,23 @@ def test_the_python_reducer_is_refused_or_warned_of():
     for environment in ({"GRADWIRE": "1"}, UNCHANGED):
         (said,) = on_ranks(1, with_python_reducer, False, environment=environment)[0]
         assert "leaves Sequential alone: it has DDP's Python reducer" in said
+
+
+def with_compiled_autograd(rank: int, feedback: bool) -> None:
+    model = Ddp(small_model())
+    gradwire.torch.compress(model, "uniform:bits=4", feedback=feedback)
+    loss = backward(model)
+    compiler = functools.partial(torch.compile, backend="eager")
+    with (
+        torch._dynamo.compiled_autograd._enable(compiler),
+        pytest.raises(RuntimeError, match=r"(?i)compiled autograd .* C\+\+ .*reducer"),
+    ):
+        loss.backward()
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+def test_compiled_autograd_is_refused_in_a_clear_sentence(feedback):
+    on_ranks(1, with_compiled_autograd, feedback)
 
 
 def with_a_hook_after_residuals(rank: int) -> None:
