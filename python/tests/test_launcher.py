@@ -65,7 +65,7 @@ TRAIN_BY_SGD = """
         model(torch.randn(1, 256)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    print("own momentum:", optimizer.param_groups[0]["momentum"])
+    print(f"own momentum: {optimizer.param_groups[0]['momentum']};")
     distributed.destroy_process_group()
 """
 
@@ -244,7 +244,7 @@ def test_residual_compression_takes_the_momentum_of_an_unchanged_script(tmp_path
         timeout=DEADLINE_SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("own momentum: 0\n") == 2, done.stdout
+    assert done.stdout.count("own momentum: 0;") == 2, done.stdout
     assert done.stderr.count("gradwire: Linear: 3 steps; rank 0 sent ") == 1, done.stderr
 
 

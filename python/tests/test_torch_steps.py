@@ -130,7 +130,7 @@ def test_an_optimizer_may_have_the_momentum_that_residuals_have_not():
 OTHERS = {
     "SGD": lambda model: sgd(model, momentum=0.9),
     "Adam": lambda model: torch.optim.Adam(model.parameters()),
-    "of one layer": lambda model: sgd(model.module[3]),
+    "of one layer": lambda model: sgd(model.module[3], momentum=0.9),
 }
 
 
@@ -188,6 +188,7 @@ def changes_it(rank: int) -> None:
     second = sgd(model)
     gradwire.torch.residual(model, second, exact=["*"])
     train(model, rank, 2, optimizer=second)
+    optimizer.param_groups[0]["momentum"] = 0.9
     with pytest.raises(ValueError, match="another optimizer"):
         optimizer.step()
     model = Ddp(model.module)

@@ -40,8 +40,8 @@ def expect(
     check: Callable[[torch.optim.Optimizer], None],
     lacks: Callable[[dict], bool],
 ) -> None:
-    """From now on this optimizer alone trains the model. `check` raises when it does otherwise than
-    residuals expect.
+    """From now on the model is trained by this optimizer, or by others that are like it. `check`
+    raises when one does otherwise than residuals expect.
     """
     parameters = frozenset(map(id, model.parameters()))
     _expected[model] = _Expected(ref(optimizers.unwrapped(optimizer)), parameters, check, lacks)
@@ -71,27 +71,35 @@ def _before_step(optimizer: torch.optim.Optimizer, *_) -> None:
 
 
 def _check_has_no_others(optimizer: torch.optim.Optimizer) -> None:
-    """Raises when it has parameters of a model that another one trains."""
-    if not _trains_others(optimizer):
+    """Raises when it has parameters of a model that another one trains, and does otherwise."""
+    if _fault_for_others(optimizer) is None:
         return
     gc.collect()  # a model that a new one has replaced lives on until then
-    if _trains_others(optimizer):
+    if fault := _fault_for_others(optimizer):
         raise ValueError(
             f"{type(optimizer).__name__} would make a step with parameters of a model with "
             "residual compression, which has the momentum of another optimizer: make steps by that "
-            "one alone. To go on with a new torch.optim.SGD, call gradwire.torch.residual with it; "
-            "under `gradwire run --residual` make it before the first forward pass"
-        )
+            "one, or by a plain torch.optim.SGD without momentum; under `gradwire run --residual` "
+            "make one optimizer, before the first forward pass"
+        ) from fault
 
 
-def _trains_others(optimizer: torch.optim.Optimizer) -> bool:
-    others = [each for each in _expected.values() if each.optimizer() is not optimizer]
-    return bool(others) and any(
-        parameter.requires_grad
+def _fault_for_others(optimizer: torch.optim.Optimizer) -> Exception | None:
+    for other in _expected.values():
+        if other.optimizer() is optimizer or not _trains(optimizer, other.parameters):
+            continue
+        try:
+            other.check(optimizer)
+        except (TypeError, ValueError) as fault:
+            return fault
+    return None
+
+
+def _trains(optimizer: torch.optim.Optimizer, parameters: frozenset[int]) -> bool:
+    return any(
+        parameter.requires_grad and id(parameter) in parameters
         for group in optimizer.param_groups
         for parameter in group["params"]
-        for other in others
-        if id(parameter) in other.parameters
     )
 
 
