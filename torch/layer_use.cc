@@ -13,7 +13,8 @@ namespace {
 
 std::int64_t hash_of(const at::Tensor& parameter) {
   const at::NoGradGuard no_grad;
-  const at::Tensor reals = parameter.is_complex() ? at::view_as_real(parameter) : parameter;
+  const at::Tensor plain = parameter.resolve_conj().resolve_neg();
+  const at::Tensor reals = plain.is_complex() ? at::view_as_real(plain) : plain;
   return at::hash_tensor(reals).view(at::kLong).item<std::int64_t>();
 }
 
