@@ -15,13 +15,16 @@ from torch.utils.data import DataLoader
 
 def train(rank, folder, line):
     torch.set_num_threads(1)
+    # A child of every rank, made before gloo has threads: one that calls Python during a fork
+    # leaves the child with a lock that nobody opens.
+    batches = iter(DataLoader(torch.ones(4, 64), num_workers=1))
     store = distributed.FileStore(folder + "/store", 2)
     backend = os.environ.get("BACKEND", "gloo")
     distributed.init_process_group(backend, store=store, rank=rank, world_size=2)
     torch.manual_seed(0)
     model = Ddp(nn.Linear(64, 64))
     exec(line)
-    for x in DataLoader(torch.ones(4, 64), num_workers=1):  # a child of every rank
+    for x in batches:
         model(x).sum().backward()
     distributed.destroy_process_group()
 
