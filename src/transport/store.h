@@ -13,8 +13,8 @@ namespace gradwire {
 /// Throws `Error(invalid_argument)` unless it is "file:DIRECTORY", "tcp:HOST:PORT" or "mpi".
 void check_store(std::string_view text);
 
-/// Opens what `check_store` takes. With
-/// a secret only ranks that have it, too, can use a tcp store, and nothing in a store is secret.
+/// Opens what `check_store` takes. With a secret only ranks that have it, too, can use a tcp store,
+/// and nothing in a store is secret.
 std::unique_ptr<Store> open_store(std::string_view text, std::uint32_t rank, Deadline deadline,
                                   const std::string& secret = {});
 
