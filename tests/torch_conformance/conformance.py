@@ -9,8 +9,12 @@
 
 The tests are those of torch/testing/_internal/distributed/distributed_test.py in torch's wheel, the
 ones that torch runs for gloo alone included. Gradients travel uncompressed (GRADWIRE_CODEC=none),
-since torch's tests ask for exact sums. The exit code is 0 when both backends pass the same tests,
+since torch's tests ask for exact sums. The exit code is 0 when gradwire passes what gloo passes,
 except for known differences, 1 when not, 2 when the tests cannot run here.
+
+Many of torch's tests have deadlines of a second or two, which a machine that stands still for a
+moment breaks on any backend. So a test that one backend alone passes is run again, AGAIN times, by
+the one that failed, alone; what passes every time is reported as passed, with the first failure.
 """
 
 import argparse
@@ -28,6 +32,7 @@ from ci_subset import CI
 SUITE = Path(__file__).resolve().parent / "torch_suite.py"
 BACKENDS = ["gloo", "gradwire"]
 OUTCOMES = ["passed", "failed", "skipped"]
+AGAIN = 5
 
 # Known differences: who alone passes a test, and why.
 KNOWN = {
@@ -107,6 +112,10 @@ class Difference:
     known: bool
     why: str
 
+    def is_fault(self) -> bool:
+        """gradwire's, or of the list of known differences; what gloo alone fails is gloo's."""
+        return not self.known and self.gloo == "passed"
+
 
 def differences(gloo: Run, gradwire: Run, known: dict[str, tuple[str, str]]) -> list[Difference]:
     found = []
@@ -167,12 +176,14 @@ def started(command: list, debug_detail: bool):
         process.wait()
 
 
-def run_suite(backend: str, world_size: int, given: argparse.Namespace) -> Run:
+def run_suite(
+    backend: str, world_size: int, tests: list[str], jobs: int, debug_detail: bool
+) -> Run:
     command = [sys.executable, SUITE, "--backend", backend, "--world-size", str(world_size)]
-    command += ["--jobs", str(given.jobs), *given.tests]
+    command += ["--jobs", str(jobs), *tests]
     progress = Progress(f"{backend}, {world_size} ranks")
     reports: list[Report] = []
-    with started(command, given.debug_detail) as process:
+    with started(command, debug_detail) as process:
         names = json.loads(process.stdout.readline() or "[]")
         progress.show(0, len(names), 0)
         for line in process.stdout:
@@ -183,6 +194,30 @@ def run_suite(backend: str, world_size: int, given: argparse.Namespace) -> Run:
     if process.returncode != 0 or len(reports) != len(names):
         raise Unavailable(f"torch's tests ended with exit code {process.returncode}")
     return Run(backend, world_size, reports, time.monotonic() - progress.begun)
+
+
+def look_again(run: Run, names: list[str], debug_detail: bool):
+    """Runs tests that failed AGAIN times, one at a time; a report becomes "passed" if all did."""
+    for report in (run.report(name) for name in names):
+        again = []
+        while len(again) < AGAIN and {each.outcome for each in again} <= {"passed"}:
+            again += run_suite(run.backend, run.world_size, [report.name], 1, debug_detail).reports
+        if all(each.outcome == "passed" for each in again):
+            report.outcome = "passed"
+            report.why = f"failed once, then passed {AGAIN} times alone:\n{report.why}"
+
+
+def run_pair(world_size: int, given: argparse.Namespace, known: dict) -> list[Run]:
+    pair = [
+        run_suite(backend, world_size, given.tests, given.jobs, given.debug_detail)
+        for backend in given.backends
+    ]
+    if len(pair) == 2:
+        doubtful = [each.name for each in differences(*pair, known) if not each.known]
+        for run in pair:
+            failed = [name for name in doubtful if name in run.names("failed")]
+            look_again(run, failed, given.debug_detail)
+    return pair
 
 
 def table(runs: list[Run]) -> str:
@@ -198,11 +233,13 @@ def table(runs: list[Run]) -> str:
 def print_text(runs: list[Run], found: list[Difference]):
     print(table(runs))
     for run in runs:
-        for name in sorted(run.names("failed") - {difference.name for difference in found}):
-            print(f"\n{name}, {run.world_size} ranks, {run.backend}: failed")
-            print(run.report(name).why.strip())
+        told = {difference.name for difference in found} | run.names("skipped")
+        for report in run.reports:
+            if report.why and report.name not in told:
+                print(f"\n{report.name}, {run.world_size} ranks, {run.backend}: {report.outcome}")
+                print(report.why.strip())
     for each in found:
-        kind = "known difference" if each.known else "DIFFERENCE"
+        kind = "DIFFERENCE" if each.is_fault() else "known difference" if each.known else "gloo's"
         print(f"\n{kind}: {each.name}, {each.world_size} ranks: ", end="")
         print(f"gloo {each.gloo}, gradwire {each.gradwire}\n{each.why.strip()}")
 
@@ -232,18 +269,19 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
+    known = KNOWN_IN_DETAIL if given.debug_detail else KNOWN
     runs, found = [], []
     for world_size in given.world_size:
-        pair = [run_suite(backend, world_size, given) for backend in given.backends]
+        pair = run_pair(world_size, given, known)
         runs += pair
         if len(pair) == 2:
-            found += differences(*pair, KNOWN_IN_DETAIL if given.debug_detail else KNOWN)
+            found += differences(*pair, known)
     if given.json:
         both = {"rows": [run.as_json() for run in runs], "differences": [asdict(d) for d in found]}
         print(json.dumps(both, indent=1))
     else:
         print_text(runs, found)
-    return 1 if any(not difference.known for difference in found) else 0
+    return 1 if any(difference.is_fault() for difference in found) else 0
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import conformance
 import pytest
 from ci_subset import CI
 from conformance import KNOWN, Report, Run, differences
@@ -31,8 +32,10 @@ def test_gradwire_passes_what_gloo_passes(more):
         capture_output=True,
         text=True,
     )
-    assert run.returncode == 0, run.stderr + run.stdout
-    rows = json.loads(run.stdout)["rows"]
+    assert run.stdout, run.stderr
+    said = json.loads(run.stdout)
+    assert run.returncode == 0, run.stderr + json.dumps(said["differences"], indent=1)
+    rows = said["rows"]
     assert {row["backend"] for row in rows} == {"gloo", "gradwire"}
     passed = {
         (row["world_size"], test["name"])
@@ -52,12 +55,29 @@ def test_what_one_backend_alone_passes_is_a_difference():
     outcomes = [(each.name, each.gloo, each.gradwire) for each in found]
     assert outcomes == [("test_b", "passed", "failed"), ("test_d", "failed", "passed")]
     assert not any(each.known for each in found) and found[0].why == "because"
+    assert [each.is_fault() for each in found] == [True, False]
 
 
 def test_skipping_what_gloo_passes_is_a_difference():
     gloo, ours = run_of("gloo", test_a="passed"), run_of("gradwire", test_a="skipped")
     (found,) = differences(gloo, ours, KNOWN)
-    assert not found.known
+    assert not found.known and found.is_fault()
+
+
+@pytest.mark.parametrize(
+    ("later", "outcome", "runs"),
+    [(["passed"] * 5, "passed", 5), (["passed", "failed"], "failed", 2)],
+)
+def test_what_fails_is_run_again_and_must_pass_every_time(monkeypatch, later, outcome, runs):
+    coming = iter(later)
+    monkeypatch.setattr(
+        conformance, "run_suite", lambda *_: run_of("gradwire", test_a=next(coming))
+    )
+    run = run_of("gradwire", test_a="failed")
+    conformance.look_again(run, ["test_a"], debug_detail=False)
+    (report,) = run.reports
+    assert report.outcome == outcome and "because" in report.why
+    assert len(list(coming)) == len(later) - runs
 
 
 def test_a_known_difference_goes_one_way_and_must_be_one():
