@@ -17,9 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "engine/lane.h"
 #include "engine/workers.h"
-#include "transport/file_descriptor.h"
 
 namespace gradwire::engine {
 

@@ -9,10 +9,10 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/file_descriptor.h"
 #include "engine/engine_test_ranks.h"
 #include "gradwire/error.h"
 #include "gradwire/frame.h"
-#include "transport/file_descriptor.h"
 #include "transport/rendezvous.h"
 
 namespace gradwire {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "gradwire/store.h"
-#include "transport/file_descriptor.h"
 
 namespace gradwire {
 

@@ -14,8 +14,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/file_descriptor.h"
 #include "gradwire/error.h"
-#include "transport/file_descriptor.h"
 #include "transport/job.h"
 #include "transport/store.h"
 

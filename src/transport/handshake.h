@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "transport/job.h"
 
 namespace gradwire {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "transport/handshake.h"
 
 namespace gradwire {

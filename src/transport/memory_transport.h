@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "transport/outbox.h"
 #include "transport/transport.h"
 

@@ -11,8 +11,8 @@
 #include <mutex>
 
 #include "base/bytes.h"
+#include "base/file_descriptor.h"
 #include "gradwire/error.h"
-#include "transport/file_descriptor.h"
 #include "transport/message_buffers.h"
 #include "transport/mpi_world.h"
 #include "transport/rank_or_none.h"

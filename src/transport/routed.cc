@@ -2,7 +2,7 @@
 
 #include <sys/epoll.h>
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace gradwire {
 namespace {

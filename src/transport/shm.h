@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "transport/job.h"
 #include "transport/transport.h"
 

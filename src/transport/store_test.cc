@@ -15,8 +15,8 @@
 #include <set>
 #include <thread>
 
+#include "base/file_descriptor.h"
 #include "gradwire/error.h"
-#include "transport/file_descriptor.h"
 #include "transport/handshake.h"
 #include "transport/tcp.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "transport/job.h"
 
 namespace gradwire {

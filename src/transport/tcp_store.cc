@@ -24,9 +24,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "gradwire/error.h"
 #include "transport/addresses.h"
-#include "transport/file_descriptor.h"
 #include "transport/handshake.h"
 #include "transport/store.h"
 

@@ -3,7 +3,7 @@
 
 #include <csignal>
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace gradwire::cli {
 

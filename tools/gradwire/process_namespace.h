@@ -1,7 +1,7 @@
 // Processes that all end together, whatever they did to get away.
 #pragma once
 
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace gradwire::cli {
 

@@ -1,4 +1,4 @@
-#include "transport/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
