@@ -39,7 +39,7 @@ class Tape final : public Stream {
   bool blocked_ = false;
 };
 
-class Reader final : public Inbox {
+class Reader final : public Receiver {
  public:
   explicit Reader(MessageBuffers& buffers) : buffers_(buffers) {}
   bool wants(std::uint32_t, Tag tag) noexcept override {

@@ -81,7 +81,7 @@ Traffic traffic_of(std::span<const Tensor> tensors) {
 
 class Ranked final : public Communicator {
  public:
-  Ranked(std::unique_ptr<Transport> transport, const EngineOptions& engine,
+  Ranked(std::unique_ptr<Router> transport, const EngineOptions& engine,
          const ConnectOptions& options)
       : options_(options),
         ranks_{.count = engine.size, .per_host = engine.per_host},
@@ -377,7 +377,7 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
   engine.per_host = connected.per_host;
   engine.in_memory = connected.all_in_memory;
   share_cores(engine, options, connected.on_this_host);
-  return std::make_unique<Ranked>(std::move(connected.transport), engine, options);
+  return std::make_unique<Ranked>(std::move(connected.router), engine, options);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ void WorkState::finish(std::optional<Error> failure) {
   for (const auto& call : calls) call(error ? &*error : nullptr);
 }
 
-Engine::Engine(std::unique_ptr<Transport> transport, const EngineOptions& options)
+Engine::Engine(std::unique_ptr<Router> transport, const EngineOptions& options)
     : transport_(std::move(transport)),
       options_(options),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),

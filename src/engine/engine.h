@@ -36,7 +36,7 @@ struct EngineOptions {
 
 class Engine final : private Inbox {
  public:
-  Engine(std::unique_ptr<Transport> transport, const EngineOptions& options);
+  Engine(std::unique_ptr<Router> transport, const EngineOptions& options);
   /// Lets messages leave that others need, then fails what is not done.
   ~Engine() override;
 
@@ -78,7 +78,7 @@ class Engine final : private Inbox {
   std::optional<std::uint32_t> waits_for() noexcept override;
   void answered(std::uint32_t peer, std::optional<std::uint32_t> waits_for) noexcept override;
 
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Router> transport_;
   const EngineOptions options_;
   std::unique_ptr<std::byte[]> private_memory_;  // to encode into, when the transport has none
   FileDescriptor wake_;

@@ -9,7 +9,7 @@
 
 #include "engine/operation.h"
 #include "gradwire/frame.h"
-#include "transport/transport.h"
+#include "transport/router.h"
 
 namespace gradwire::engine {
 

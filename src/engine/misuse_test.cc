@@ -140,7 +140,7 @@ class LyingRank : public testing::TestWithParam<const char*>, private Inbox {
       options.transport = GetParam();
       options.message_bytes = std::size_t{64} << 20;
       options.deadline = Clock::now() + std::chrono::seconds(30);
-      liar_ = rendezvous(*own, options).transport;
+      liar_ = rendezvous(*own, options).router;
     });
     honest_ = Communicator::connect({.rank = 0, .size = 2, .transport = GetParam()}, *store);
     other.join();
@@ -174,7 +174,7 @@ class LyingRank : public testing::TestWithParam<const char*>, private Inbox {
   }
 
   std::unique_ptr<Communicator> honest_;
-  std::unique_ptr<Transport> liar_;
+  std::unique_ptr<Router> liar_;
 
  private:
   bool wants(std::uint32_t, Tag) noexcept override { return true; }

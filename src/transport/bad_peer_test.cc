@@ -45,22 +45,22 @@ std::vector<FileDescriptor> join(
 /// Gives up as the engine does.
 class GivesUp final : public Inbox {
  public:
-  explicit GivesUp(Transport& transport) : transport_(transport) {}
+  explicit GivesUp(Router& router) : router_(router) {}
   bool wants(std::uint32_t, Tag) noexcept override { return true; }
   void arrived(const Arrival&) noexcept override {}
   void sent(std::uint64_t) noexcept override {}
   void failed(const Failure& failure) noexcept override {
     fault = failure.fault;
-    transport_.abort(failure.culprit, "garbage");
+    router_.abort(failure.culprit, "garbage");
   }
 
   std::optional<Fault> fault;
 
  private:
-  Transport& transport_;
+  Router& router_;
 };
 
-/// Rank 0's transport, and the socket at which rank 1 can say what it likes.
+/// Rank 0's router, and the socket at which rank 1 can say what it likes.
 class BadPeer : public testing::Test {
  protected:
   void SetUp() override {
@@ -72,14 +72,15 @@ class BadPeer : public testing::Test {
         return connect_tcp_address(address, soon());
       });
     });
-    transport_ = connect_tcp({.job = job,
-                              .me = 0,
-                              .count = 2,
-                              .peers = {1},
-                              .addresses = {{}, {}},
-                              .max_message_bytes = 1000,
-                              .deadline = soon()},
-                             std::move(listener));
+    router_ = std::make_unique<Router>(connect_tcp({.job = job,
+                                                    .me = 0,
+                                                    .count = 2,
+                                                    .peers = {1},
+                                                    .addresses = {{}, {}},
+                                                    .max_message_bytes = 1000,
+                                                    .deadline = soon()},
+                                                   std::move(listener)),
+                                       2);
     joining.join();
   }
 
@@ -87,14 +88,14 @@ class BadPeer : public testing::Test {
     ASSERT_EQ(send(liar_[0].get(), bytes.data(), bytes.size(), 0), std::ssize(bytes));
   }
 
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Router> router_;
   std::vector<FileDescriptor> liar_;  // for messages and for talk
 };
 
 TEST_F(BadPeer, garbage_over_tcp_is_answered_with_an_abort) {
   say(std::array<std::byte, 1000>{});
-  GivesUp inbox(*transport_);
-  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return inbox.fault.has_value(); }));
+  GivesUp inbox(*router_);
+  ASSERT_TRUE(progress_until(*router_, inbox, [&] { return inbox.fault.has_value(); }));
   EXPECT_EQ(inbox.fault, Fault::garbage);
   std::byte answer[sizeof(WireHeader)];
   ASSERT_EQ(recv(liar_[0].get(), answer, sizeof(answer), MSG_DONTWAIT), std::ssize(answer));
@@ -109,21 +110,21 @@ TEST_F(BadPeer, a_reason_with_damaged_letters_stays_readable) {
   say(std::as_bytes(std::span(&header, 1)));
   say(std::as_bytes(std::span(reason)));
   Recorder inbox;
-  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return !inbox.failures.empty(); }));
+  ASSERT_TRUE(progress_until(*router_, inbox, [&] { return !inbox.failures.empty(); }));
   EXPECT_EQ(inbox.failures[0].fault, Fault::refused);
   EXPECT_EQ(inbox.failures[0].reason, "rank? 1 ? failed");
 }
 
 /// How often the transport is woken within a moment, and has something to do or not.
-int wake_ups(Transport& transport, Inbox& inbox) {
+int wake_ups(Router& router, Inbox& inbox) {
   int count = 0;
   const Deadline end = Clock::now() + std::chrono::milliseconds(300);
   while (Clock::now() < end && count < 1000) {
-    if (transport.progress(inbox) || !transport.arm()) {
+    if (router.progress(inbox) || !router.arm()) {
       ++count;
       continue;
     }
-    pollfd polled{transport.event(), POLLIN, 0};
+    pollfd polled{router.event(), POLLIN, 0};
     count += poll(&polled, 1, milliseconds_until(end)) > 0;
   }
   return count;
@@ -140,22 +141,22 @@ TEST_F(BadPeer, one_that_breaks_off_while_its_message_has_to_wait_costs_no_time)
     ++asked;
     return wanted;
   };
-  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return asked > 0; }));
+  ASSERT_TRUE(progress_until(*router_, inbox, [&] { return asked > 0; }));
   const std::vector<std::byte> much(64 << 20);  // more than the system takes at once
-  transport_->send(1, 1, much, 5);
-  transport_->progress(inbox);
+  router_->send(1, 1, much, 5);
+  router_->progress(inbox);
   ASSERT_TRUE(inbox.tickets.empty());
   const linger at_once{.l_onoff = 1, .l_linger = 0};
   setsockopt(liar_[0].get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
   liar_.clear();
-  EXPECT_LT(wake_ups(*transport_, inbox), 20);
+  EXPECT_LT(wake_ups(*router_, inbox), 20);
   EXPECT_EQ(inbox.tickets, std::vector<std::uint64_t>{5}) << "its memory is not given back";
-  transport_->send(1, 2, much, 6);
-  EXPECT_LT(wake_ups(*transport_, inbox), 20);
+  router_->send(1, 2, much, 6);
+  EXPECT_LT(wake_ups(*router_, inbox), 20);
   EXPECT_EQ(inbox.tickets.size(), 2u);
   EXPECT_TRUE(inbox.failures.empty()) << "before what it sent";
   wanted = true;
-  ASSERT_TRUE(progress_until(*transport_, inbox, [&] { return !inbox.failures.empty(); }));
+  ASSERT_TRUE(progress_until(*router_, inbox, [&] { return !inbox.failures.empty(); }));
   EXPECT_EQ(inbox.arrivals.size(), 1u);
   EXPECT_EQ(inbox.failures[0].fault, Fault::lost);
 }
@@ -180,7 +181,7 @@ TEST_F(BadPeer, one_that_asks_a_million_times_and_never_listens_fills_no_memory)
     Recorder inbox;
     std::span<const std::byte> unsaid;
     int said = 0;
-    return progress_until(*transport_, inbox, [&] {
+    return progress_until(*router_, inbox, [&] {
       if (unsaid.empty() && ++said <= 1000) unsaid = std::as_bytes(std::span(thousand));
       const ssize_t n = send(liar_[1].get(), unsaid.data(), unsaid.size(), MSG_DONTWAIT);
       if (n > 0) unsaid = unsaid.subspan(static_cast<std::size_t>(n));
@@ -190,7 +191,7 @@ TEST_F(BadPeer, one_that_asks_a_million_times_and_never_listens_fills_no_memory)
   const std::size_t before = bytes_in_use();
   ASSERT_TRUE(ask_a_million_times());
   EXPECT_LT(bytes_in_use(), before + (std::size_t{16} << 20));
-  transport_->abort(0, "the end");  // which goes into the full queue
+  router_->abort(0, "the end");  // which goes into the full queue
   ASSERT_TRUE(ask_a_million_times());
   EXPECT_LT(bytes_in_use(), before + (std::size_t{16} << 20));
 }

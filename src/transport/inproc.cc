@@ -29,8 +29,7 @@ class PrivateMemory final : public OutboxMemory {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Transport>> make_inproc(std::uint32_t ranks,
-                                                    std::size_t message_bytes) {
+std::vector<std::unique_ptr<Router>> make_inproc(std::uint32_t ranks, std::size_t message_bytes) {
   std::vector<std::shared_ptr<OutboxMemory>> outboxes;
   std::vector<std::shared_ptr<FileDescriptor>> events;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
@@ -38,16 +37,16 @@ std::vector<std::unique_ptr<Transport>> make_inproc(std::uint32_t ranks,
     Outbox(outboxes.back()->bytes(), ranks).create();
     events.push_back(std::make_shared<FileDescriptor>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)));
   }
-  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<std::unique_ptr<Router>> routers;
   for (std::uint32_t me = 0; me < ranks; ++me) {
     std::vector<MemoryPeer> peers(ranks);
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       if (rank != me) peers[rank] = {outboxes[rank], events[rank], {}};
     }
-    transports.push_back(std::make_unique<MemoryTransport>("inproc", me, outboxes[me], events[me],
-                                                           std::move(peers)));
+    routers.push_back(std::make_unique<Router>(
+        std::make_unique<MemoryTransport>(me, outboxes[me], events[me], std::move(peers)), ranks));
   }
-  return transports;
+  return routers;
 }
 
 }  // namespace gradwire

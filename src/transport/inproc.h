@@ -4,12 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/router.h"
 
 namespace gradwire {
 
-/// The transports of `ranks` ranks, connected with one another; each may be given to its own
-/// thread.
-std::vector<std::unique_ptr<Transport>> make_inproc(std::uint32_t ranks, std::size_t message_bytes);
+/// The routers of `ranks` ranks, connected with one another; each may be given to its own thread.
+std::vector<std::unique_ptr<Router>> make_inproc(std::uint32_t ranks, std::size_t message_bytes);
 
 }  // namespace gradwire

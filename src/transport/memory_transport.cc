@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <system_error>
 
-#include "transport/rank_or_none.h"
-
 namespace gradwire {
 namespace {
 
@@ -22,12 +20,10 @@ void watch(int poll, int descriptor, std::uint32_t events, std::uint32_t name) {
 
 }  // namespace
 
-MemoryTransport::MemoryTransport(std::string_view name, std::uint32_t me,
-                                 std::shared_ptr<OutboxMemory> own,
+MemoryTransport::MemoryTransport(std::uint32_t me, std::shared_ptr<OutboxMemory> own,
                                  std::shared_ptr<FileDescriptor> wake,
                                  std::vector<MemoryPeer> peers)
-    : name_(name),
-      me_(me),
+    : me_(me),
       own_memory_(std::move(own)),
       own_(own_memory_->bytes(), peers.size()),
       wake_(std::move(wake)),
@@ -53,10 +49,6 @@ MemoryTransport::~MemoryTransport() {
 void MemoryTransport::send(std::uint32_t rank, Tag tag, std::span<const std::byte> bytes,
                            std::uint64_t ticket) noexcept {
   Peer& peer = peers_[rank];
-  if (peer.dead) {
-    orphans_.push_back(ticket);
-    return;
-  }
   const std::uint64_t offset =
       bytes.empty() ? 0 : static_cast<std::uint64_t>(bytes.data() - own_.messages().data());
   const Waiting message{tag, offset, bytes.size(), ticket};
@@ -83,7 +75,7 @@ bool MemoryTransport::post(Peer& peer, std::uint32_t rank, const Waiting& messag
 
 void MemoryTransport::release(const Arrival& arrival) noexcept {
   Peer& peer = peers_[arrival.peer];
-  if (peer.dead) return;
+  if (peer.failed) return;
   const bool must_wait = !peer.waiting_release.empty();
   if (must_wait || !give_back(peer, arrival.peer, arrival.handle)) {
     peer.waiting_release.push_back(arrival.handle);
@@ -103,27 +95,25 @@ bool MemoryTransport::give_back(Peer& peer, std::uint32_t rank, std::uint64_t ti
   return true;
 }
 
-bool MemoryTransport::progress(Inbox& inbox) noexcept {
+bool MemoryTransport::progress(Receiver& receiver) noexcept {
   if (armed_) {
     armed_ = false;
     own_.header().asleep.store(0, std::memory_order_relaxed);
     look_at_sockets();
   }
-  bool did = !orphans_.empty();
-  for (const std::uint64_t ticket : orphans_) inbox.sent(ticket);
-  orphans_.clear();
+  bool did = false;
   for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (!connected(rank)) continue;
-    did |= reclaim(peer, rank, inbox);
-    did |= take(peer, rank, inbox);
-    if (!peer.dead) did |= converse(peer, rank, inbox);
-    if (!peer.dead) did |= report_fault(peer, rank, inbox);
+    did |= reclaim(peer, rank, receiver);
+    did |= take(peer, rank, receiver);
+    if (!peer.failed) did |= take_signals(peer, rank, receiver);
+    if (!peer.failed) did |= report_fault(peer, rank, receiver);
   }
   return did;
 }
 
-bool MemoryTransport::reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept {
+bool MemoryTransport::reclaim(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept {
   bool did = false;
   OutboxRing& ring = peer.outbox.ring(me_);
   while (true) {
@@ -136,7 +126,7 @@ bool MemoryTransport::reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noex
     const auto known = std::find(peer.outstanding.begin(), peer.outstanding.end(), ticket - 1);
     if (known == peer.outstanding.end()) continue;  // a peer's invention
     peer.outstanding.erase(known);
-    inbox.sent(ticket - 1);
+    receiver.sent(ticket - 1);
     did = true;
   }
   while (!peer.waiting.empty() && post(peer, rank, peer.waiting.front())) {
@@ -150,9 +140,9 @@ bool MemoryTransport::reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noex
   return did;
 }
 
-bool MemoryTransport::take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept {
+bool MemoryTransport::take(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept {
   bool did = false;
-  peer.refused = false;
+  peer.unwanted = false;
   OutboxRing& ring = peer.outbox.ring(me_);
   const std::span<std::byte> messages = peer.outbox.messages();
   while (true) {
@@ -163,74 +153,77 @@ bool MemoryTransport::take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcep
     const std::uint64_t bytes = entry.bytes;
     const std::uint64_t ticket = entry.ticket;
     if (offset > messages.size() || bytes > messages.size() - offset) {
-      fail(peer, inbox, {Fault::garbage, rank, rank, "a message outside of its memory"});
+      fail(peer, receiver, {Fault::garbage, rank, rank, "a message outside of its memory"});
       return true;
     }
-    if (!inbox.wants(rank, tag)) {
-      peer.refused = true;
+    if (!receiver.wants(rank, tag)) {
+      peer.unwanted = true;
       break;
     }
     ++peer.next_in;
     entry.posted.store(0, std::memory_order_seq_cst);
     wake(peer);  // it may wait for a place
-    inbox.arrived({rank, tag, messages.subspan(offset, bytes), ticket});
+    receiver.arrived({rank, tag, messages.subspan(offset, bytes), ticket});
     did = true;
   }
   return did;
 }
 
-void MemoryTransport::ask(std::uint32_t rank) noexcept {
-  if (!connected(rank)) return;
-  own_.ring(rank).questions.store(++peers_[rank].asked, std::memory_order_seq_cst);
-  wake(peers_[rank]);
+void MemoryTransport::signal(std::uint32_t rank, Signal signal) noexcept {
+  Peer& peer = peers_[rank];
+  OutboxRing& ring = own_.ring(rank);
+  if (signal.kind == Signal::Kind::question) {
+    ring.questions.store(++peer.asked, std::memory_order_seq_cst);
+  } else {
+    const std::uint64_t answer = std::uint64_t{peer.questions} << 32 | signal.rank_plus_one;
+    ring.answer.store(answer, std::memory_order_seq_cst);
+  }
+  wake(peer);
 }
 
 bool MemoryTransport::has_answered(const Peer& peer) const noexcept {
   const std::uint64_t answer = peer.outbox.ring(me_).answer.load(std::memory_order_seq_cst);
-  return peer.heard != peer.asked && answer >> 32 == peer.asked;
+  return peer.answered != peer.asked && answer >> 32 == peer.asked;
 }
 
-bool MemoryTransport::converse(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept {
+bool MemoryTransport::take_signals(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept {
   bool did = false;
   const OutboxRing& ring = peer.outbox.ring(me_);
   const std::uint32_t questions = ring.questions.load(std::memory_order_seq_cst);
   if (questions != peer.questions) {
     peer.questions = questions;
-    const std::uint64_t answer = std::uint64_t{questions} << 32 | pack_rank(inbox.waits_for());
-    own_.ring(rank).answer.store(answer, std::memory_order_seq_cst);
-    wake(peer);
+    receiver.signalled(rank, {Signal::Kind::question});
     did = true;
   }
   if (has_answered(peer)) {
-    peer.heard = peer.asked;
+    peer.answered = peer.asked;
     const std::uint64_t answer = ring.answer.load(std::memory_order_seq_cst);
-    inbox.answered(rank, unpack_rank(static_cast<std::uint32_t>(answer)));
+    receiver.signalled(rank, {Signal::Kind::answer, static_cast<std::uint32_t>(answer)});
     did = true;
   }
   return did;
 }
 
 /// What a peer sent before it left is taken first.
-bool MemoryTransport::report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept {
+bool MemoryTransport::report_fault(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept {
   const OutboxHeader& header = peer.outbox.header();
   const std::uint32_t aborted = header.aborted.load(std::memory_order_acquire);
   if (aborted != 0) {
-    const std::uint32_t culprit = std::min<std::uint32_t>(aborted - 1, peers_.size() - 1);
-    fail(peer, inbox, {Fault::refused, rank, culprit, printable(peer.outbox.abort_reason())});
+    fail(peer, receiver, {Fault::refused, rank, aborted - 1, peer.outbox.abort_reason()});
     return true;
   }
   if (!peer.gone && header.gone.load(std::memory_order_acquire) == 0) return false;
-  if (peer.refused) return false;
-  fail(peer, inbox, {Fault::lost, rank, rank, "its process ended or it closed the connection"});
+  if (peer.unwanted) return false;
+  fail(peer, receiver, {Fault::lost, rank, rank, "its process ended or it closed the connection"});
   return true;
 }
 
-void MemoryTransport::fail(Peer& peer, Inbox& inbox, const Failure& failure) noexcept {
-  peer.dead = true;
-  for (const std::uint64_t ticket : peer.outstanding) inbox.sent(ticket);
+void MemoryTransport::fail(Peer& peer, Receiver& receiver, const Failure& failure) noexcept {
+  peer.failed = true;
+  for (const std::uint64_t ticket : peer.outstanding) receiver.sent(ticket);
   peer.outstanding.clear();
   peer.waiting.clear();
-  inbox.failed(failure);
+  receiver.failed(failure);
 }
 
 void MemoryTransport::look_at_sockets() noexcept {
@@ -256,7 +249,6 @@ bool MemoryTransport::arm() noexcept {
 }
 
 bool MemoryTransport::anything_to_do() const noexcept {
-  if (!orphans_.empty()) return true;
   for (std::uint32_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_[rank];
     if (!connected(rank)) continue;
@@ -269,7 +261,7 @@ bool MemoryTransport::anything_to_do() const noexcept {
     if (released.load(std::memory_order_seq_cst) != 0) return true;
     if (!peer.waiting.empty() && can_post(peer, rank)) return true;
     if (!peer.waiting_release.empty() && can_give_back(peer, rank)) return true;
-    if (peer.refused) continue;  // asked again in the next `progress`, which needs no event
+    if (peer.unwanted) continue;  // asked again in the next `progress`, which needs no event
     if (peer.gone || header.gone.load(std::memory_order_seq_cst) != 0) return true;
     const OutboxEntry& next = ring.entries[peer.next_in % OutboxRing::kEntries];
     if (next.posted.load(std::memory_order_seq_cst) != 0) return true;
@@ -282,7 +274,7 @@ void MemoryTransport::wake(const Peer& peer) const noexcept {
   eventfd_write(peer.link.wake->get(), 1);
 }
 
-void MemoryTransport::abort(std::uint32_t culprit, std::string_view reason) noexcept {
+void MemoryTransport::abort(std::uint32_t culprit, std::string_view reason, Receiver&) noexcept {
   own_.abort(culprit, reason);
   for (const Peer& peer : peers_) {
     if (peer.link.memory) wake(peer);

@@ -29,20 +29,19 @@ struct MemoryPeer {
 class MemoryTransport final : public Transport {
  public:
   /// `peers` is indexed by rank; an entry without memory is not connected. `own` has been created.
-  MemoryTransport(std::string_view name, std::uint32_t me, std::shared_ptr<OutboxMemory> own,
+  MemoryTransport(std::uint32_t me, std::shared_ptr<OutboxMemory> own,
                   std::shared_ptr<FileDescriptor> wake, std::vector<MemoryPeer> peers);
   ~MemoryTransport() override;
 
-  std::string_view name() const noexcept override { return name_; }
   std::span<std::byte> send_memory() noexcept override { return own_.messages(); }
   void send(std::uint32_t peer, Tag tag, std::span<const std::byte> bytes,
             std::uint64_t ticket) noexcept override;
   void release(const Arrival& arrival) noexcept override;
-  bool progress(Inbox& inbox) noexcept override;
+  bool progress(Receiver& receiver) noexcept override;
   int event() const noexcept override { return poll_.get(); }
   bool arm() noexcept override;
-  void ask(std::uint32_t peer) noexcept override;
-  void abort(std::uint32_t culprit, std::string_view reason) noexcept override;
+  void signal(std::uint32_t peer, Signal signal) noexcept override;
+  void abort(std::uint32_t culprit, std::string_view reason, Receiver& receiver) noexcept override;
 
  private:
   struct Waiting {
@@ -60,38 +59,36 @@ class MemoryTransport final : public Transport {
     std::deque<std::uint64_t> waiting_release;  // tickets, likewise
     std::vector<std::uint64_t> outstanding;     // tickets of messages it has not given back
     std::uint32_t asked = 0;                    // questions of ours
-    std::uint32_t heard = 0;                    // the last of them that it answered
-    std::uint32_t questions = 0;                // of its own that we answered
+    std::uint32_t answered = 0;                 // the last of them that it answered
+    std::uint32_t questions = 0;                // of its own that we have seen
     bool gone = false;
-    bool dead = false;     // reported
-    bool refused = false;  // the inbox did not want its next message
+    bool failed = false;    // reported
+    bool unwanted = false;  // the receiver did not want its next message
   };
 
   bool can_post(const Peer& peer, std::uint32_t rank) const noexcept;
   bool post(Peer& peer, std::uint32_t rank, const Waiting& message) noexcept;
   bool can_give_back(const Peer& peer, std::uint32_t rank) const noexcept;
   bool give_back(Peer& peer, std::uint32_t rank, std::uint64_t ticket) noexcept;
-  bool take(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
-  bool reclaim(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
+  bool take(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept;
+  bool reclaim(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept;
   bool has_answered(const Peer& peer) const noexcept;
-  bool converse(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
-  bool report_fault(Peer& peer, std::uint32_t rank, Inbox& inbox) noexcept;
+  bool take_signals(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept;
+  bool report_fault(Peer& peer, std::uint32_t rank, Receiver& receiver) noexcept;
   void look_at_sockets() noexcept;
   bool anything_to_do() const noexcept;
   void wake(const Peer& peer) const noexcept;
-  void fail(Peer& peer, Inbox& inbox, const Failure& failure) noexcept;
+  void fail(Peer& peer, Receiver& receiver, const Failure& failure) noexcept;
   bool connected(std::uint32_t rank) const noexcept {
-    return peers_[rank].link.memory != nullptr && !peers_[rank].dead;
+    return peers_[rank].link.memory != nullptr && !peers_[rank].failed;
   }
 
-  std::string name_;
   std::uint32_t me_;
   std::shared_ptr<OutboxMemory> own_memory_;
   Outbox own_;
   std::shared_ptr<FileDescriptor> wake_;
   FileDescriptor poll_;  // epoll: our event and the peers' sockets
   std::vector<Peer> peers_;
-  std::vector<std::uint64_t> orphans_;  // tickets of messages to the dead
   bool armed_ = false;
 };
 

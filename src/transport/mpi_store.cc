@@ -10,6 +10,7 @@
 #include "transport/job.h"
 #include "transport/mpi_transport.h"
 #include "transport/mpi_world.h"
+#include "transport/router.h"
 #include "transport/store.h"
 
 namespace gradwire {
@@ -30,11 +31,12 @@ class MpiStore final : public Store, private Inbox {
     for (std::uint32_t rank = 0; rank < world.size(); ++rank) {
       if (rank != world.rank()) peers_.push_back(rank);
     }
-    transport_ = connect_mpi({.me = world.rank(),
-                              .count = world.size(),
-                              .peers = peers_,
-                              .max_message_bytes = kMaxValueBytes,
-                              .deadline = deadline});
+    router_ = std::make_unique<Router>(connect_mpi({.me = world.rank(),
+                                                    .count = world.size(),
+                                                    .peers = peers_,
+                                                    .max_message_bytes = kMaxValueBytes,
+                                                    .deadline = deadline}),
+                                       world.size());
   }
 
   ~MpiStore() override {
@@ -44,7 +46,7 @@ class MpiStore final : public Store, private Inbox {
   void set(const std::string& key, const std::string& value, Deadline) override {
     values_[key] = value;
     for (const std::uint32_t peer : peers_) send(peer, kSet, key, value);
-    transport_->progress(*this);
+    router_->progress(*this);
   }
 
   std::string get(const std::string& key, Deadline deadline) override {
@@ -80,16 +82,16 @@ class MpiStore final : public Store, private Inbox {
   void send(std::uint32_t peer, Tag tag, const std::string& key, const std::string& text) {
     const std::string& message = messages_.emplace_back(key + '\0' + text);
     ++unsent_;
-    transport_->send(peer, tag, std::as_bytes(std::span(message)), 0);
+    router_->send(peer, tag, std::as_bytes(std::span(message)), 0);
   }
 
   template <class Condition>
   bool wait_until(Deadline deadline, Condition condition) {
     while (!condition()) {
-      if (transport_->progress(*this)) continue;
+      if (router_->progress(*this)) continue;
       if (Clock::now() >= deadline) return false;
-      pollfd polled{transport_->event(), POLLIN, 0};
-      if (transport_->arm()) poll(&polled, 1, 100);
+      pollfd polled{router_->event(), POLLIN, 0};
+      if (router_->arm()) poll(&polled, 1, 100);
     }
     return true;
   }
@@ -98,7 +100,7 @@ class MpiStore final : public Store, private Inbox {
   void arrived(const Arrival& arrival) noexcept override {
     const std::string text(reinterpret_cast<const char*>(arrival.bytes.data()),
                            arrival.bytes.size());
-    transport_->release(arrival);
+    router_->release(arrival);
     const std::size_t end = text.find('\0');
     if (end == std::string::npos) return;
     const std::string key = text.substr(0, end);
@@ -121,7 +123,7 @@ class MpiStore final : public Store, private Inbox {
   std::map<std::string, std::int64_t> sums_;      // as rank 0 said
   std::list<std::string> messages_;               // where they are sent from
   std::size_t unsent_ = 0;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Router> router_;
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <deque>
 #include <list>
@@ -15,7 +14,6 @@
 #include "gradwire/error.h"
 #include "transport/message_buffers.h"
 #include "transport/mpi_world.h"
-#include "transport/rank_or_none.h"
 
 namespace gradwire {
 namespace {
@@ -32,18 +30,17 @@ enum Kind : int { kMessage, kQuestion, kAnswer, kAbort, kGoodbye };  // MPI's ta
 struct MpiHeader {
   static constexpr std::uint64_t kMagic = 0x4950'4d31'5747;
   std::uint64_t magic = kMagic;
-  std::uint64_t tag = 0;  // of an answer: whom the rank waits for; of an abort: the culprit
+  std::uint64_t tag = 0;  // of an answer: `rank_plus_one`; of an abort: the culprit
 };
 static_assert(sizeof(MpiHeader) == 16);
 
 /// All that MPI may touch. Outlives the transport until MPI is done with it on all ranks.
-struct Estate {
+struct MpiResources {
   std::unique_ptr<MpiComm> comm;
   MessageBuffers buffers;
-  std::vector<std::byte> last_words;  // of an abort
-  std::vector<MpiRequest> farewells;  // aborts and goodbyes; not the progress thread's
-  std::vector<MpiRequest> requests;   // others that nobody waits for any more
-  std::size_t goodbyes = 0;           // still to come
+  std::vector<std::byte> abort_message;
+  std::vector<MpiRequest> requests;  // that nobody waits for any more
+  std::size_t goodbyes = 0;          // still to come
 
   /// For messages that come too late. Their senders are waiting for somebody to take them.
   void drop(const MpiMessage& message) noexcept {
@@ -51,47 +48,46 @@ struct Estate {
       MpiRequest request = 0;
       const auto bytes = buffers.at(buffers.acquire(message.bytes)).first(message.bytes);
       if (comm->receive(message, bytes, request) == MpiState::done) requests.push_back(request);
-    } catch (const std::bad_alloc&) {  // then its sender's estate stays, too
+    } catch (const std::bad_alloc&) {  // then its sender's resources stay, too
     }
     if (message.kind == kGoodbye && goodbyes > 0) --goodbyes;
   }
 
-  /// Whether MPI is done with it.
-  bool settled() noexcept {
+  /// Whether MPI is done with them.
+  bool unused() noexcept {
     MpiMessage message;
     while (comm->probe(message) == MpiState::done) drop(message);
-    const auto gone = [&](MpiRequest request) { return comm->test(request) != MpiState::pending; };
-    std::erase_if(requests, gone);
-    std::erase_if(farewells, gone);
-    return requests.empty() && farewells.empty() && goodbyes == 0;
+    std::erase_if(requests, [&](MpiRequest each) { return comm->test(each) != MpiState::pending; });
+    return requests.empty() && goodbyes == 0;
   }
 };
 
 /// What closed transports left. Looked through by those who connect and close: they are in MPI
 /// anyway.
-class Estates {
+class Teardown {
  public:
-  static Estates& all() {
-    static auto& estates = *new Estates;  // never destroyed: MPI may be gone by then
-    return estates;
+  static Teardown& of_process() {
+    static auto& teardown = *new Teardown;  // never destroyed: MPI may be gone by then
+    return teardown;
   }
-  void add(std::unique_ptr<Estate> estate) {
+  void add(std::unique_ptr<MpiResources> resources) {
     const std::lock_guard lock(mutex_);
-    estates_.push_back(std::move(estate));
+    pending_.push_back(std::move(resources));
   }
-  void settle() {
+  void free_unused() {
     const std::lock_guard lock(mutex_);
-    estates_.remove_if([](const auto& estate) { return estate->settled(); });
+    pending_.remove_if([](const auto& resources) { return resources->unused(); });
   }
 
  private:
   std::mutex mutex_;
-  std::list<std::unique_ptr<Estate>> estates_;
+  std::list<std::unique_ptr<MpiResources>> pending_;
 };
 
 struct Outgoing {
+  std::uint32_t peer = 0;
   Tag tag = 0;
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes = {};
   std::uint64_t ticket = 0;
   std::uint64_t buffer = 0;
   MpiRequest request = 0;
@@ -121,53 +117,41 @@ class MpiTransport final : public Transport {
         max_bytes_(options.max_message_bytes + sizeof(MpiHeader)),
         peers_(options.count),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
-        estate_(std::make_unique<Estate>()) {
+        mpi_(std::make_unique<MpiResources>()) {
     for (const std::uint32_t peer : numbers_) peers_[peer].here = true;
-    estate_->comm = world_->duplicate(options.deadline);
-    estate_->goodbyes = numbers_.size();
+    mpi_->comm = world_->duplicate(options.deadline);
+    mpi_->goodbyes = numbers_.size();
   }
 
   ~MpiTransport() override {
-    for (const Outgoing& said : talk_) estate_->requests.push_back(said.request);
+    for (const Outgoing& signal : signals_) mpi_->requests.push_back(signal.request);
     for (const std::uint32_t peer : numbers_) {
-      leave_to_estate(peers_[peer]);
-      bid_farewell(peer, kGoodbye, {});
+      abandon(peers_[peer]);
+      send_unawaited(peer, kGoodbye, {});
     }
-    Estates::all().add(std::move(estate_));
-    Estates::all().settle();
+    Teardown::of_process().add(std::move(mpi_));
+    Teardown::of_process().free_unused();
   }
-
-  std::string_view name() const noexcept override { return "mpi"; }
-  std::span<std::byte> send_memory() noexcept override { return {}; }
 
   void send(std::uint32_t peer, Tag tag, std::span<const std::byte> bytes,
             std::uint64_t ticket) noexcept override {
     eager_ = true;
-    if (peers_[peer].here) {
-      peers_[peer].waiting.push_back({tag, bytes, ticket});
-    } else {
-      orphans_.push_back(ticket);
-    }
+    peers_[peer].waiting.push_back({peer, tag, bytes, ticket});
   }
 
-  void release(const Arrival& arrival) noexcept override {
-    estate_->buffers.release(arrival.handle);
-  }
+  void release(const Arrival& arrival) noexcept override { mpi_->buffers.release(arrival.handle); }
 
-  bool progress(Inbox& inbox) noexcept override {
+  bool progress(Receiver& receiver) noexcept override {
     eager_ = false;
-    bool did = !orphans_.empty();
-    for (const std::uint64_t ticket : orphans_) inbox.sent(ticket);
-    orphans_.clear();
-    did |= match();
-    std::erase_if(talk_, [&](const Outgoing& said) {
-      if (estate_->comm->test(said.request) == MpiState::pending) return false;
-      estate_->buffers.release(said.buffer);
+    bool did = match();
+    std::erase_if(signals_, [&](const Outgoing& signal) {
+      if (mpi_->comm->test(signal.request) == MpiState::pending) return false;
+      mpi_->buffers.release(signal.buffer);
       return true;
     });
     for (const std::uint32_t peer : numbers_) {
-      if (peers_[peer].here) did |= push(peer, inbox);
-      if (peers_[peer].here) did |= pull(peer, inbox);
+      if (peers_[peer].here) did |= push(peer, receiver);
+      if (peers_[peer].here) did |= pull(peer, receiver);
     }
     if (did) pause_ns_ = kShortestPauseNs;
     return did;
@@ -184,28 +168,33 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  void ask(std::uint32_t peer) noexcept override {
-    if (peers_[peer].here) say(peer, kQuestion, 0);
+  /// Does not wait for the window.
+  void signal(std::uint32_t peer, Signal signal) noexcept override {
+    Outgoing out{.peer = peer, .tag = signal.rank_plus_one};
+    out.kind = signal.kind == Signal::Kind::question ? kQuestion : kAnswer;
+    if (begin_send(out)) signals_.push_back(out);
+  }
+  std::size_t queued_signals(std::uint32_t peer) const noexcept override {
+    return static_cast<std::size_t>(
+        std::count_if(signals_.begin(), signals_.end(),
+                      [&](const Outgoing& signal) { return signal.peer == peer; }));
   }
 
-  void abort(std::uint32_t culprit, std::string_view reason) noexcept override {
-    if (aborted_.exchange(true)) return;
-    const std::string_view said = reason.substr(0, kMaxReason);
-    MpiHeader header{.tag = culprit};
-    auto& words = estate_->last_words;
-    words.resize(sizeof(header) + said.size());
-    std::memcpy(words.data(), &header, sizeof(header));
-    std::memcpy(words.data() + sizeof(header), said.data(), said.size());
+  void abort(std::uint32_t culprit, std::string_view reason, Receiver&) noexcept override {
+    const MpiHeader header{.tag = culprit};
+    auto& message = mpi_->abort_message;
+    message.resize(sizeof(header) + reason.size());
+    store(message.data(), header);
+    std::memcpy(message.data() + sizeof(header), reason.data(), reason.size());
     // Also to those who have left: they wait for our goodbye only, and nothing is freed before.
-    for (const std::uint32_t peer : numbers_) bid_farewell(peer, kAbort, words);
+    for (const std::uint32_t peer : numbers_) send_unawaited(peer, kAbort, message);
   }
 
  private:
-  /// From any thread, but only from `abort`, once, and the end.
-  void bid_farewell(std::uint32_t peer, Kind kind, std::span<const std::byte> bytes) noexcept {
+  void send_unawaited(std::uint32_t peer, Kind kind, std::span<const std::byte> bytes) noexcept {
     MpiRequest request = 0;
-    if (estate_->comm->send(peer, kind, bytes, request) == MpiState::done) {
-      estate_->farewells.push_back(request);
+    if (mpi_->comm->send(peer, kind, bytes, request) == MpiState::done) {
+      mpi_->requests.push_back(request);
     }
   }
 
@@ -214,11 +203,11 @@ class MpiTransport final : public Transport {
     bool did = false;
     MpiMessage message;
     for (int i = 0; i < kProbesPerRound; ++i) {
-      if (estate_->comm->probe(message) != MpiState::done) break;
+      if (mpi_->comm->probe(message) != MpiState::done) break;
       did = true;
       Peer& peer = peers_[message.peer];
       if (!peer.here) {
-        estate_->drop(message);
+        mpi_->drop(message);
       } else if (message.kind != kMessage && message.kind != kGoodbye) {
         peer.incoming.push_front({message});  // also past messages that we do not want yet
       } else {
@@ -228,80 +217,72 @@ class MpiTransport final : public Transport {
     return did;
   }
 
-  bool push(std::uint32_t number, Inbox& inbox) noexcept {
+  bool push(std::uint32_t number, Receiver& receiver) noexcept {
     Peer& peer = peers_[number];
     bool did = false;
     while (!peer.waiting.empty() && peer.sending.size() < kWindow) {
       Outgoing& out = peer.waiting.front();
-      if (!begin_send(number, out)) break;
+      if (!begin_send(out)) break;
       peer.sending.push_back(out);
       peer.waiting.pop_front();
       did = true;
     }
     while (!peer.sending.empty()) {
       const Outgoing& out = peer.sending.front();
-      const MpiState state = estate_->comm->test(out.request);
+      const MpiState state = mpi_->comm->test(out.request);
       if (state == MpiState::pending) break;
-      inbox.sent(out.ticket);
-      estate_->buffers.release(out.buffer);
+      receiver.sent(out.ticket);
+      mpi_->buffers.release(out.buffer);
       peer.sending.pop_front();
       did = true;
       if (state == MpiState::failed) {
-        fail({Fault::lost, number, number, "MPI cannot send to it"}, inbox);
+        fail({Fault::lost, number, number, "MPI cannot send to it"}, receiver);
         break;
       }
     }
     return did;
   }
 
-  /// A word that does not wait for the window.
-  void say(std::uint32_t peer, Kind kind, std::uint64_t word) noexcept {
-    Outgoing said;
-    said.tag = word;
-    said.kind = kind;
-    if (begin_send(peer, said)) talk_.push_back(said);
-  }
-
   /// False when there is no memory now: later there may be.
-  bool begin_send(std::uint32_t peer, Outgoing& out) noexcept {
+  bool begin_send(Outgoing& out) noexcept {
     const std::size_t bytes = sizeof(MpiHeader) + out.bytes.size();
     if (!acquire(bytes, out.buffer)) return false;
-    const auto copy = estate_->buffers.at(out.buffer).first(bytes);
+    const auto copy = mpi_->buffers.at(out.buffer).first(bytes);
     const MpiHeader header{.tag = out.tag};
-    std::memcpy(copy.data(), &header, sizeof(header));
+    store(copy.data(), header);
     std::copy(out.bytes.begin(), out.bytes.end(), copy.begin() + sizeof(header));
-    if (estate_->comm->send(peer, out.kind, copy, out.request) == MpiState::done) return true;
-    estate_->buffers.release(out.buffer);
+    if (mpi_->comm->send(out.peer, out.kind, copy, out.request) == MpiState::done) return true;
+    mpi_->buffers.release(out.buffer);
     return false;
   }
 
-  bool pull(std::uint32_t number, Inbox& inbox) noexcept {
+  bool pull(std::uint32_t number, Receiver& receiver) noexcept {
     Peer& peer = peers_[number];
     bool did = false;
     while (peer.here && !peer.incoming.empty()) {
       for (std::size_t i = 0; i < std::min(kAhead, peer.incoming.size()); ++i) {
-        did |= begin_receive(number, peer.incoming[i], inbox);
+        did |= begin_receive(number, peer.incoming[i], receiver);
         if (!peer.here) return true;
       }
-      if (!deliver(number, peer.incoming.front(), inbox)) break;
+      if (!deliver(number, peer.incoming.front(), receiver)) break;
       did = true;
     }
     return did;
   }
 
-  bool begin_receive(std::uint32_t number, Incoming& in, Inbox& inbox) noexcept {
+  bool begin_receive(std::uint32_t number, Incoming& in, Receiver& receiver) noexcept {
     if (in.state != Incoming::State::matched) return false;
     const std::size_t bytes = in.message.bytes;
     const std::size_t least = in.message.kind == kGoodbye ? 0 : sizeof(MpiHeader);
     const std::size_t most = in.message.kind == kMessage ? max_bytes_ : least + kMaxReason;
     if (bytes < least || bytes > most) {
-      fail({Fault::garbage, number, number, "bytes that are no message"}, inbox);
+      fail({Fault::garbage, number, number, "bytes that are no message"}, receiver);
       return true;
     }
     if (!acquire(bytes, in.buffer)) return false;
-    const auto room = estate_->buffers.at(in.buffer).first(bytes);
-    if (estate_->comm->receive(in.message, room, in.request) != MpiState::done) {
-      fail({Fault::lost, number, number, "MPI cannot receive from it"}, inbox);
+    const auto room = mpi_->buffers.at(in.buffer).first(bytes);
+    if (mpi_->comm->receive(in.message, room, in.request) != MpiState::done) {
+      fail({Fault::lost, number, number, "MPI cannot receive from it"}, receiver);
       return true;
     }
     in.state = Incoming::State::receiving;
@@ -309,71 +290,71 @@ class MpiTransport final : public Transport {
   }
 
   /// Hands over the peer's next message; false when it is not here yet, or not wanted yet.
-  bool deliver(std::uint32_t number, Incoming& in, Inbox& inbox) noexcept {
+  bool deliver(std::uint32_t number, Incoming& in, Receiver& receiver) noexcept {
     if (in.state == Incoming::State::matched) return false;
     if (in.state == Incoming::State::receiving) {
-      const MpiState state = estate_->comm->test(in.request);
+      const MpiState state = mpi_->comm->test(in.request);
       if (state == MpiState::pending) return false;
       in.state = Incoming::State::received;
       if (state == MpiState::failed) {
-        fail({Fault::lost, number, number, "MPI cannot receive from it"}, inbox);
+        fail({Fault::lost, number, number, "MPI cannot receive from it"}, receiver);
         return true;
       }
     }
     if (in.message.kind == kGoodbye) {
-      --estate_->goodbyes;
-      fail({Fault::lost, number, number, "it closed its communicator"}, inbox);
+      --mpi_->goodbyes;
+      fail({Fault::lost, number, number, "it closed its communicator"}, receiver);
       return true;
     }
-    const auto bytes = estate_->buffers.at(in.buffer).first(in.message.bytes);
+    const auto bytes = mpi_->buffers.at(in.buffer).first(in.message.bytes);
     const auto header = load<MpiHeader>(bytes.data());
     const auto body = bytes.subspan(sizeof(header));
     if (header.magic != MpiHeader::kMagic) {
-      fail({Fault::garbage, number, number, "bytes that are no message"}, inbox);
+      fail({Fault::garbage, number, number, "bytes that are no message"}, receiver);
     } else if (in.message.kind == kAbort) {
       fail({Fault::refused, number, static_cast<std::uint32_t>(header.tag),
             std::string(reinterpret_cast<const char*>(body.data()), body.size())},
-           inbox);
+           receiver);
     } else if (in.message.kind != kMessage) {
-      const bool asks = in.message.kind == kQuestion;
-      estate_->buffers.release(in.buffer);
+      const Signal signal{
+          in.message.kind == kQuestion ? Signal::Kind::question : Signal::Kind::answer,
+          static_cast<std::uint32_t>(header.tag)};
+      mpi_->buffers.release(in.buffer);
       peers_[number].incoming.pop_front();
-      if (asks) say(number, kAnswer, pack_rank(inbox.waits_for()));
-      if (!asks) inbox.answered(number, unpack_rank(static_cast<std::uint32_t>(header.tag)));
+      receiver.signalled(number, signal);
     } else {
-      if (!inbox.wants(number, header.tag)) return false;
+      if (!receiver.wants(number, header.tag)) return false;
       const Arrival arrival{number, header.tag, body, in.buffer};
       peers_[number].incoming.pop_front();
-      inbox.arrived(arrival);
+      receiver.arrived(arrival);
     }
     return true;
   }
 
-  void fail(const Failure& failure, Inbox& inbox) noexcept {
+  void fail(const Failure& failure, Receiver& receiver) noexcept {
     Peer& peer = peers_[failure.peer];
     for (const auto* queue : {&peer.sending, &peer.waiting}) {
-      for (const Outgoing& out : *queue) inbox.sent(out.ticket);
+      for (const Outgoing& out : *queue) receiver.sent(out.ticket);
     }
-    leave_to_estate(peer);
-    inbox.failed(failure);
+    abandon(peer);
+    receiver.failed(failure);
   }
 
   /// Its messages, in and out, are nobody's from here on. Their buffers stay taken.
-  void leave_to_estate(Peer& peer) noexcept {
+  void abandon(Peer& peer) noexcept {
     peer.here = false;
-    for (const Outgoing& out : peer.sending) estate_->requests.push_back(out.request);
+    for (const Outgoing& out : peer.sending) mpi_->requests.push_back(out.request);
     for (const Incoming& in : peer.incoming) {
-      if (in.state == Incoming::State::receiving) estate_->requests.push_back(in.request);
-      if (in.state == Incoming::State::matched) estate_->drop(in.message);
-      if (in.state == Incoming::State::receiving && in.message.kind == kGoodbye)
-        --estate_->goodbyes;
+      if (in.state == Incoming::State::receiving) mpi_->requests.push_back(in.request);
+      if (in.state == Incoming::State::matched) mpi_->drop(in.message);
+      if (in.state == Incoming::State::receiving && in.message.kind == kGoodbye) --mpi_->goodbyes;
     }
     peer = {};
   }
 
   bool acquire(std::size_t bytes, std::uint64_t& buffer) noexcept {
     try {
-      buffer = estate_->buffers.acquire(bytes);
+      buffer = mpi_->buffers.acquire(bytes);
       return true;
     } catch (const std::bad_alloc&) {
       return false;
@@ -383,14 +364,12 @@ class MpiTransport final : public Transport {
   std::unique_ptr<MpiWorld> world_;
   const std::vector<std::uint32_t> numbers_;  // of our peers
   const std::size_t max_bytes_;
-  std::vector<Peer> peers_;             // by rank
-  std::vector<Outgoing> talk_;          // questions and answers that have not been taken
-  std::vector<std::uint64_t> orphans_;  // tickets of messages to peers that are gone
+  std::vector<Peer> peers_;        // by rank
+  std::vector<Outgoing> signals_;  // that have not been taken
   FileDescriptor timer_;
   long pause_ns_ = kShortestPauseNs;
   bool eager_ = false;  // something was queued since the last progress
-  std::atomic<bool> aborted_{false};
-  std::unique_ptr<Estate> estate_;
+  std::unique_ptr<MpiResources> mpi_;
 };
 
 }  // namespace
@@ -403,7 +382,7 @@ std::unique_ptr<Transport> connect_mpi(const MpiOptions& options) {
                             "transport",
                             options.me, options.count, world->rank(), world->size()));
   }
-  Estates::all().settle();
+  Teardown::of_process().free_unused();
   return std::make_unique<MpiTransport>(std::move(world), options);
 }
 

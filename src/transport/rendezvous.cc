@@ -9,7 +9,6 @@
 
 #include "gradwire/error.h"
 #include "transport/mpi_transport.h"
-#include "transport/routed.h"
 #include "transport/shm.h"
 #include "transport/tcp.h"
 
@@ -217,22 +216,24 @@ Connected rendezvous(Store& store, const RendezvousOptions& options) {
     addresses.push_back(card.addresses);
     shm_names.push_back(card.shm_name);
   }
-  std::unique_ptr<Transport> memory;
-  std::unique_ptr<Transport> network;
+  std::vector<Router::Route> routes;
   if (!near.empty()) {
-    memory = connect_shm({job, options.me, options.count, near, std::move(shm_names),
-                          options.message_bytes, options.deadline},
-                         std::move(by_memory));
+    routes.push_back({connect_shm({job, options.me, options.count, near, std::move(shm_names),
+                                   options.message_bytes, options.deadline},
+                                  std::move(by_memory)),
+                      near});
   }
   if (by_mpi && !far.empty()) {
-    network =
-        connect_mpi({options.me, options.count, far, options.message_bytes, options.deadline});
-  } else if (!far.empty() || near.empty()) {
-    network = connect_tcp({job, options.me, options.count, far, std::move(addresses),
-                           options.message_bytes, options.deadline, tls},
-                          std::move(by_tcp));
+    routes.push_back(
+        {connect_mpi({options.me, options.count, far, options.message_bytes, options.deadline}),
+         far});
+  } else if (!far.empty()) {
+    routes.push_back({connect_tcp({job, options.me, options.count, far, std::move(addresses),
+                                   options.message_bytes, options.deadline, tls},
+                                  std::move(by_tcp)),
+                      far});
   }
-  result.transport = route(std::move(memory), near, std::move(network), options.count);
+  result.router = std::make_unique<Router>(std::move(routes), options.count);
   return result;
 }
 

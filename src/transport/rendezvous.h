@@ -1,12 +1,12 @@
-// From a store to a connected transport.
+// From a store to connections with all ranks.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "transport/encryption.h"
+#include "transport/router.h"
 #include "transport/store.h"
-#include "transport/transport.h"
 
 namespace gradwire {
 
@@ -24,7 +24,7 @@ struct RendezvousOptions {
 };
 
 struct Connected {
-  std::unique_ptr<Transport> transport;
+  std::unique_ptr<Router> router;
   /// Ranks per host, when all hosts have as many and their ranks stand together; else 0.
   std::uint32_t per_host = 0;
   std::uint32_t on_this_host = 1;

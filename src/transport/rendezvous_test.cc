@@ -81,7 +81,7 @@ void expect_to_meet(const std::function<std::shared_ptr<Store>(std::uint32_t)>& 
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     RendezvousOptions options = options_of(rank, kRanks, 10'000);
     options.transport = transport;
-    const auto own = rendezvous(rank == 0 ? *open(0) : *store, options).transport;
+    const auto own = rendezvous(rank == 0 ? *open(0) : *store, options).router;
     std::vector<std::byte> elsewhere(100);
     const auto memory = own->send_memory();
     Recorder inbox;

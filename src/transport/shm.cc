@@ -199,8 +199,7 @@ std::unique_ptr<Transport> connect_shm(const ShmOptions& options, ShmListener li
                                std::make_shared<FileDescriptor>(std::move(received.event)),
                                std::move(met[i].socket)};
   }
-  return std::make_unique<MemoryTransport>("shm", options.me, own, std::move(wake),
-                                           std::move(peers));
+  return std::make_unique<MemoryTransport>(options.me, own, std::move(wake), std::move(peers));
 }
 
 }  // namespace gradwire

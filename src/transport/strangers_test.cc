@@ -39,7 +39,7 @@ class Besieged {
  public:
   virtual ~Besieged() = default;
   virtual Purpose purpose() const = 0;
-  virtual std::unique_ptr<Transport> connect(std::uint32_t me) = 0;
+  virtual std::unique_ptr<Router> connect(std::uint32_t me) = 0;
   virtual FileDescriptor try_knock() const = 0;
 
   /// Waits until rank 0 listens.
@@ -65,16 +65,17 @@ class BesiegedTcp final : public Besieged {
     }
   }
   Purpose purpose() const override { return Purpose::tcp; }
-  std::unique_ptr<Transport> connect(std::uint32_t me) override {
-    return connect_tcp({.job = job_,
-                        .me = me,
-                        .count = kRanks,
-                        .peers = peers_of(me, kRanks),
-                        .addresses = addresses_,
-                        .max_message_bytes = kPartyMessageBytes,
-                        .deadline = in_seconds(20),
-                        .tls = tls_},
-                       std::move(listeners_[me]));
+  std::unique_ptr<Router> connect(std::uint32_t me) override {
+    return std::make_unique<Router>(connect_tcp({.job = job_,
+                                                 .me = me,
+                                                 .count = kRanks,
+                                                 .peers = peers_of(me, kRanks),
+                                                 .addresses = addresses_,
+                                                 .max_message_bytes = kPartyMessageBytes,
+                                                 .deadline = in_seconds(20),
+                                                 .tls = tls_},
+                                                std::move(listeners_[me])),
+                                    kRanks);
   }
   FileDescriptor try_knock() const override {
     return connect_tcp_address(addresses_[0][0], in_seconds(20));
@@ -95,15 +96,16 @@ class BesiegedShm final : public Besieged {
     }
   }
   Purpose purpose() const override { return Purpose::shm; }
-  std::unique_ptr<Transport> connect(std::uint32_t me) override {
-    return connect_shm({.job = job_,
-                        .me = me,
-                        .count = kRanks,
-                        .peers = peers_of(me, kRanks),
-                        .names = names_,
-                        .message_bytes = kPartyMessageBytes,
-                        .deadline = in_seconds(20)},
-                       std::move(listeners_[me]));
+  std::unique_ptr<Router> connect(std::uint32_t me) override {
+    return std::make_unique<Router>(connect_shm({.job = job_,
+                                                 .me = me,
+                                                 .count = kRanks,
+                                                 .peers = peers_of(me, kRanks),
+                                                 .names = names_,
+                                                 .message_bytes = kPartyMessageBytes,
+                                                 .deadline = in_seconds(20)},
+                                                std::move(listeners_[me])),
+                                    kRanks);
   }
   FileDescriptor try_knock() const override {
     FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
@@ -123,25 +125,23 @@ class BesiegedShm final : public Besieged {
 };
 
 /// Every rank sends to every other; all of it arrives as it was.
-void expect_messages_cross(std::vector<std::unique_ptr<Transport>>& transports) {
-  run_in_threads(transports, [&](std::uint32_t me, std::unique_ptr<Transport>& own_end) {
-    Transport& transport = *own_end;
+void expect_messages_cross(std::vector<std::unique_ptr<Router>>& routers) {
+  run_in_threads(routers, [&](std::uint32_t me, std::unique_ptr<Router>& own_end) {
+    Router& router = *own_end;
     std::vector<std::byte> own(kPartyMessageBytes);
-    const auto shared = transport.send_memory();
+    const auto shared = router.send_memory();
     const auto message = (shared.empty() ? std::span(own) : shared).first(300'000);
     std::fill(message.begin(), message.end(), static_cast<std::byte>(me + 1));
     Recorder inbox;
-    for (const std::uint32_t peer : peers_of(me, kRanks)) transport.send(peer, 1, message, peer);
-    ASSERT_TRUE(
-        progress_until(transport, inbox, [&] { return inbox.arrivals.size() == kRanks - 1; }));
+    for (const std::uint32_t peer : peers_of(me, kRanks)) router.send(peer, 1, message, peer);
+    ASSERT_TRUE(progress_until(router, inbox, [&] { return inbox.arrivals.size() == kRanks - 1; }));
     for (const Arrival& arrival : inbox.arrivals) {
       const std::vector<std::byte> expected(300'000, static_cast<std::byte>(arrival.peer + 1));
       EXPECT_TRUE(
           std::equal(arrival.bytes.begin(), arrival.bytes.end(), expected.begin(), expected.end()));
-      transport.release(arrival);
+      router.release(arrival);
     }
-    ASSERT_TRUE(
-        progress_until(transport, inbox, [&] { return inbox.tickets.size() == kRanks - 1; }));
+    ASSERT_TRUE(progress_until(router, inbox, [&] { return inbox.tickets.size() == kRanks - 1; }));
   });
 }
 
@@ -159,14 +159,14 @@ class Strangers : public testing::TestWithParam<Kind> {
     const auto connect = [&](std::uint32_t me) {
       return std::async(std::launch::async, [&, me] { return job_->connect(me); });
     };
-    std::vector<std::future<std::unique_ptr<Transport>>> connecting;
+    std::vector<std::future<std::unique_ptr<Router>>> connecting;
     for (std::uint32_t rank = 0; rank < kLate; ++rank) connecting.push_back(connect(rank));
     const Crowd crowd = attack(*job_);
     connecting.push_back(connect(kLate));
-    std::vector<std::unique_ptr<Transport>> transports;
-    for (auto& each : connecting) transports.push_back(each.get());
+    std::vector<std::unique_ptr<Router>> routers;
+    for (auto& each : connecting) routers.push_back(each.get());
     EXPECT_FALSE(job_->try_knock()) << "somebody listens though all have come";
-    expect_messages_cross(transports);
+    expect_messages_cross(routers);
   }
 
   std::unique_ptr<Besieged> job_ = GetParam().make();
@@ -449,7 +449,7 @@ class Wiretap {
 /// Two ranks of one job, whose key stays the same so that a recording could be of use.
 class Replay : public testing::TestWithParam<bool> {
  protected:
-  using Connecting = std::future<std::unique_ptr<Transport>>;
+  using Connecting = std::future<std::unique_ptr<Router>>;
 
   Connecting connect(std::uint32_t me, TcpListener listener, std::vector<std::string> to_zero) {
     TcpOptions options{.job = job_,
@@ -461,7 +461,7 @@ class Replay : public testing::TestWithParam<bool> {
                        .deadline = in_seconds(20),
                        .tls = GetParam() ? tls_by_key() : nullptr};
     return std::async(std::launch::async, [options, listener = std::move(listener)]() mutable {
-      return connect_tcp(options, std::move(listener));
+      return std::make_unique<Router>(connect_tcp(options, std::move(listener)), 2);
     });
   }
 
@@ -474,7 +474,7 @@ class Replay : public testing::TestWithParam<bool> {
     return wire.said();
   }
 
-  static void expect_ping(Transport& zero, Transport& one) {
+  static void expect_ping(Router& zero, Router& one) {
     const std::vector<std::byte> ping(1000, std::byte{5});
     Recorder inboxes[2];
     one.send(0, 3, ping, 0);

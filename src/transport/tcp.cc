@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include "transport/meeting.h"
-#include "transport/rank_or_none.h"
 #include "transport/tcp_connection.h"
 
 namespace gradwire {
@@ -14,11 +13,21 @@ namespace {
 
 using Streams = std::vector<std::unique_ptr<Stream>>;
 
+/// Signals travel as empty messages, whose tags are 0 for a question and 1 + what it says for an
+/// answer.
+constexpr Tag tag_of(Signal signal) {
+  return signal.kind == Signal::Kind::question ? 0 : Tag{1} + signal.rank_plus_one;
+}
+constexpr Signal signal_of(Tag tag) {
+  if (tag == 0) return {Signal::Kind::question};
+  return {Signal::Kind::answer, static_cast<std::uint32_t>(tag - 1)};
+}
+
 /// Two connections with every peer: messages go over one of them, and wait there when they are not
-/// wanted yet. Questions, answers and aborts go over the other, past them.
+/// wanted yet. Signals go over the other, past them, and aborts over both.
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(const TcpOptions& options, Streams messages, Streams talk)
+  TcpTransport(const TcpOptions& options, Streams messages, Streams signals)
       : count_(options.count),
         connections_(2 * options.count),
         watched_(2 * options.count),
@@ -26,38 +35,29 @@ class TcpTransport final : public Transport {
     for (std::size_t i = 0; i < options.peers.size(); ++i) {
       const std::uint32_t peer = options.peers[i];
       add(peer, peer, std::move(messages[i]), options.max_message_bytes);
-      add(talk_with(peer), peer, std::move(talk[i]), 0);
+      add(signals_of(peer), peer, std::move(signals[i]), 0);
     }
   }
-
-  std::string_view name() const noexcept override { return "tcp"; }
-  std::span<std::byte> send_memory() noexcept override { return {}; }
 
   void send(std::uint32_t peer, Tag tag, std::span<const std::byte> bytes,
             std::uint64_t ticket) noexcept override {
     eager_ = true;
-    if (connections_[peer]) {
-      connections_[peer]->enqueue(WireHeader::message, tag, bytes, ticket);
-    } else {
-      orphans_.push_back(ticket);
-    }
+    connections_[peer]->enqueue(WireHeader::message, tag, bytes, ticket);
   }
 
   void release(const Arrival& arrival) noexcept override { buffers_.release(arrival.handle); }
 
-  bool progress(Inbox& inbox) noexcept override {
-    bool did = !orphans_.empty();
+  bool progress(Receiver& receiver) noexcept override {
+    bool did = false;
     eager_ = false;
-    for (const std::uint64_t ticket : orphans_) inbox.sent(ticket);
-    orphans_.clear();
     epoll_event events[64];
     const int count = epoll_wait(poll_.get(), events, 64, 0);
     for (int i = 0; i < count; ++i) {
       const std::uint32_t place = events[i].data.u32;
-      if ((events[i].events & ~EPOLLOUT) != 0 && connections_[place]) did |= read(place, inbox);
+      if ((events[i].events & ~EPOLLOUT) != 0 && connections_[place]) did |= read(place, receiver);
     }
     for (std::uint32_t place = 0; place < connections_.size(); ++place) {
-      if (connections_[place]) did |= serve(place, inbox);
+      if (connections_[place]) did |= serve(place, receiver);
     }
     return did;
   }
@@ -65,52 +65,47 @@ class TcpTransport final : public Transport {
   int event() const noexcept override { return poll_.get(); }
   bool arm() noexcept override { return !eager_; }
 
-  void ask(std::uint32_t peer) noexcept override { say(peer, kQuestion); }
+  void signal(std::uint32_t peer, Signal signal) noexcept override {
+    const auto& connection = connections_[signals_of(peer)];
+    if (!connection) return;
+    eager_ = true;
+    connection->enqueue(WireHeader::message, tag_of(signal), {}, 0);
+  }
+  std::size_t queued_signals(std::uint32_t peer) const noexcept override {
+    const auto& connection = connections_[signals_of(peer)];
+    return connection ? connection->queued() : 0;
+  }
 
   /// On both connections: the one may be full, and the end of the other may be seen first.
-  void abort(std::uint32_t culprit, std::string_view reason) noexcept override {
-    if (aborted_) return;
-    aborted_ = true;
-    Talk deaf(*this, nullptr);
-    for (const auto& connection : connections_) {
-      if (!connection) continue;
-      connection->enqueue(WireHeader::abort, culprit,
-                          std::as_bytes(std::span(reason.substr(0, kMaxReason))), 0);
-      connection->write(deaf);
+  void abort(std::uint32_t culprit, std::string_view reason, Receiver& receiver) noexcept override {
+    for (std::uint32_t place = 0; place < connections_.size(); ++place) {
+      if (!connections_[place]) continue;
+      connections_[place]->enqueue(WireHeader::abort, culprit, std::as_bytes(std::span(reason)), 0);
+      write(place, receiver);
     }
   }
 
  private:
-  // Tags on connections for talk: a question, or an answer with whom the rank waits for.
-  static constexpr Tag kQuestion = 0;
-  static constexpr Tag kFirstAnswer = 1;
-  static constexpr std::size_t kMostUnsaid = 64;  // a peer asks once, and waits
-
-  /// What peers say on connections for talk, to be heard by an inbox, if there is one.
-  class Talk final : public Inbox {
+  /// Takes the messages of connections for signals as what they are.
+  class SignalReceiver final : public Receiver {
    public:
-    Talk(TcpTransport& transport, Inbox* inbox) : transport_(transport), inbox_(inbox) {}
+    SignalReceiver(TcpTransport& transport, Receiver& receiver)
+        : transport_(transport), receiver_(receiver) {}
     bool wants(std::uint32_t, Tag) noexcept override { return true; }
     void arrived(const Arrival& arrival) noexcept override {
       transport_.release(arrival);
-      if (inbox_ == nullptr) return;
-      if (arrival.tag == kQuestion) {
-        transport_.say(arrival.peer, kFirstAnswer + pack_rank(inbox_->waits_for()));
-      } else {
-        const auto packed = static_cast<std::uint32_t>(arrival.tag - kFirstAnswer);
-        inbox_->answered(arrival.peer, unpack_rank(packed));
-      }
+      receiver_.signalled(arrival.peer, signal_of(arrival.tag));
     }
     void sent(std::uint64_t) noexcept override {}
     void failed(const Failure&) noexcept override {}
 
    private:
     TcpTransport& transport_;
-    Inbox* inbox_;
+    Receiver& receiver_;
   };
 
-  std::uint32_t talk_with(std::uint32_t peer) const { return count_ + peer; }
-  bool is_talk(std::uint32_t place) const { return place >= count_; }
+  std::uint32_t signals_of(std::uint32_t peer) const { return count_ + peer; }
+  bool is_for_signals(std::uint32_t place) const { return place >= count_; }
 
   void add(std::uint32_t place, std::uint32_t peer, std::unique_ptr<Stream> stream,
            std::size_t max_message_bytes) {
@@ -121,40 +116,33 @@ class TcpTransport final : public Transport {
     watch(place);
   }
 
-  void say(std::uint32_t peer, Tag word) noexcept {
-    eager_ = true;
-    const auto& connection = connections_[talk_with(peer)];
-    // One that asks and never listens must not fill our memory.
-    if (!connection || connection->queued() >= kMostUnsaid) return;
-    connection->enqueue(WireHeader::message, word, {}, 0);
-  }
-
   /// What needs no event: queued messages, connections whose next message may be wanted by now.
-  bool serve(std::uint32_t place, Inbox& inbox) noexcept {
-    TcpConnection& connection = *connections_[place];
-    bool did = false;
-    if (connection.wants_to_write()) {
-      Talk talk(*this, &inbox);
-      did |= connection.write(is_talk(place) ? talk : inbox);
-    }
-    if (connection.paused() || connection.has_buffered()) did |= read(place, inbox);
+  bool serve(std::uint32_t place, Receiver& receiver) noexcept {
+    const TcpConnection& connection = *connections_[place];
+    bool did = connection.wants_to_write() && write(place, receiver);
+    if (connection.paused() || connection.has_buffered()) did |= read(place, receiver);
     if (connections_[place]) watch(place);
     return did;
   }
 
-  bool read(std::uint32_t place, Inbox& inbox) noexcept {
-    Talk talk(*this, &inbox);
-    const bool did = connections_[place]->read(is_talk(place) ? talk : inbox);
+  bool write(std::uint32_t place, Receiver& receiver) noexcept {
+    SignalReceiver signals(*this, receiver);
+    return connections_[place]->write(is_for_signals(place) ? signals : receiver);
+  }
+
+  bool read(std::uint32_t place, Receiver& receiver) noexcept {
+    SignalReceiver signals(*this, receiver);
+    const bool did = connections_[place]->read(is_for_signals(place) ? signals : receiver);
     if (connections_[place]->failure() == nullptr) return did;
     const Failure failure = *connections_[place]->failure();
-    if (is_talk(place) && failure.fault == Fault::lost) {  // messages tell whether that matters
-      connections_[place].reset();
+    if (is_for_signals(place) && failure.fault == Fault::lost) {
+      connections_[place].reset();  // messages tell whether that matters
       return did;
     }
-    inbox.failed(failure);  // who aborts now tells this peer, too, if it still listens
-    if (connections_[failure.peer]) connections_[failure.peer]->drop_outgoing(inbox);
+    receiver.failed(failure);  // who aborts now tells this peer, too, if it still listens
+    if (connections_[failure.peer]) connections_[failure.peer]->drop_outgoing(receiver);
     connections_[failure.peer].reset();
-    connections_[talk_with(failure.peer)].reset();
+    connections_[signals_of(failure.peer)].reset();
     return true;
   }
 
@@ -174,12 +162,10 @@ class TcpTransport final : public Transport {
 
   const std::uint32_t count_;
   MessageBuffers buffers_;
-  std::vector<std::unique_ptr<TcpConnection>> connections_;  // by rank, then those for talk
+  std::vector<std::unique_ptr<TcpConnection>> connections_;  // by rank, then those for signals
   std::vector<std::uint32_t> watched_;                       // events of each
   FileDescriptor poll_;
-  std::vector<std::uint64_t> orphans_;  // tickets of messages to peers that are lost
-  bool eager_ = false;                  // something was queued since the last progress
-  bool aborted_ = false;
+  bool eager_ = false;  // something was queued since the last progress
 };
 
 }  // namespace
@@ -209,8 +195,8 @@ std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener li
     return plain;
   };
   Streams messages = streams(std::move(lines[0]));
-  Streams talk = streams(std::move(lines[1]));
-  return std::make_unique<TcpTransport>(options, std::move(messages), std::move(talk));
+  Streams signals = streams(std::move(lines[1]));
+  return std::make_unique<TcpTransport>(options, std::move(messages), std::move(signals));
 }
 
 }  // namespace gradwire

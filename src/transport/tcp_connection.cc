@@ -39,7 +39,7 @@ void TcpConnection::enqueue(WireHeader::Kind kind, Tag tag, std::span<const std:
   at->bytes = std::as_bytes(std::span(at->text));
 }
 
-bool TcpConnection::write(Inbox& inbox) noexcept {
+bool TcpConnection::write(Receiver& receiver) noexcept {
   bool did = false;
   while (!outgoing_.empty()) {
     Outgoing& out = outgoing_.front();
@@ -51,7 +51,7 @@ bool TcpConnection::write(Inbox& inbox) noexcept {
       const std::ptrdiff_t n = stream_->write(rest, more);
       if (n == Stream::kWouldBlock) break;
       if (n == Stream::kClosed) {  // reading says why: it may have sent its reason
-        drop_outgoing(inbox);
+        drop_outgoing(receiver);
         return true;
       }
       out.done += static_cast<std::size_t>(n);
@@ -62,34 +62,34 @@ bool TcpConnection::write(Inbox& inbox) noexcept {
     const bool message = out.header.kind == WireHeader::message;
     const std::uint64_t ticket = out.ticket;
     outgoing_.pop_front();
-    if (message) inbox.sent(ticket);
+    if (message) receiver.sent(ticket);
   }
   return did;
 }
 
-void TcpConnection::drop_outgoing(Inbox& inbox) noexcept {
+void TcpConnection::drop_outgoing(Receiver& receiver) noexcept {
   for (const Outgoing& out : outgoing_) {
-    if (out.header.kind == WireHeader::message) inbox.sent(out.ticket);
+    if (out.header.kind == WireHeader::message) receiver.sent(out.ticket);
   }
   outgoing_.clear();
 }
 
-bool TcpConnection::read(Inbox& inbox) noexcept {
+bool TcpConnection::read(Receiver& receiver) noexcept {
   bool did = false;
   if (paused_) {
-    if (!inbox.wants(peer_, header_.tag)) return false;
+    if (!receiver.wants(peer_, header_.tag)) return false;
     paused_ = false;
-    did = begin_body(inbox);
+    did = begin_body(receiver);
   }
   const std::size_t rounds = 64;
   for (std::size_t i = 0; i < rounds && !failed_ && !paused_; ++i) {
-    if (!(in_body_ ? read_body(inbox) : read_header(inbox))) break;
+    if (!(in_body_ ? read_body(receiver) : read_header(receiver))) break;
     did = true;
   }
   return did;
 }
 
-bool TcpConnection::read_header(Inbox& inbox) noexcept {
+bool TcpConnection::read_header(Receiver& receiver) noexcept {
   const std::span<std::byte> rest = std::span(header_bytes_).subspan(header_have_);
   const std::ptrdiff_t n = stream_->read(rest);
   if (n == Stream::kWouldBlock) return false;
@@ -108,14 +108,14 @@ bool TcpConnection::read_header(Inbox& inbox) noexcept {
     fail(Fault::garbage, peer_, "bytes that are no message");
     return true;
   }
-  if (message && !inbox.wants(peer_, header_.tag)) {
+  if (message && !receiver.wants(peer_, header_.tag)) {
     paused_ = true;
     return true;
   }
-  return begin_body(inbox);
+  return begin_body(receiver);
 }
 
-bool TcpConnection::begin_body(Inbox& inbox) noexcept {
+bool TcpConnection::begin_body(Receiver& receiver) noexcept {
   try {
     buffer_ = buffers_.acquire(header_.bytes);
   } catch (const std::bad_alloc&) {
@@ -124,11 +124,11 @@ bool TcpConnection::begin_body(Inbox& inbox) noexcept {
   }
   in_body_ = true;
   body_have_ = 0;
-  if (header_.bytes == 0) finish_body(inbox);
+  if (header_.bytes == 0) finish_body(receiver);
   return true;
 }
 
-bool TcpConnection::read_body(Inbox& inbox) noexcept {
+bool TcpConnection::read_body(Receiver& receiver) noexcept {
   const std::size_t want = std::min<std::size_t>(header_.bytes - body_have_, kReadBudget);
   const std::ptrdiff_t n = stream_->read(buffers_.at(buffer_).subspan(body_have_, want));
   if (n == Stream::kWouldBlock) return false;
@@ -137,20 +137,20 @@ bool TcpConnection::read_body(Inbox& inbox) noexcept {
     return true;
   }
   body_have_ += static_cast<std::size_t>(n);
-  if (body_have_ == header_.bytes) finish_body(inbox);
+  if (body_have_ == header_.bytes) finish_body(receiver);
   return true;
 }
 
-void TcpConnection::finish_body(Inbox& inbox) noexcept {
+void TcpConnection::finish_body(Receiver& receiver) noexcept {
   in_body_ = false;
   const std::span<std::byte> bytes = buffers_.at(buffer_).first(header_.bytes);
   if (header_.kind == WireHeader::message) {
-    inbox.arrived({peer_, header_.tag, bytes, buffer_});
+    receiver.arrived({peer_, header_.tag, bytes, buffer_});
     return;
   }
   std::string reason(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   buffers_.release(buffer_);
-  fail(Fault::refused, static_cast<std::uint32_t>(header_.tag), printable(std::move(reason)));
+  fail(Fault::refused, static_cast<std::uint32_t>(header_.tag), std::move(reason));
 }
 
 void TcpConnection::fail(Fault fault, std::uint32_t culprit, std::string reason) noexcept {

@@ -32,10 +32,10 @@ class TcpConnection {
   void enqueue(WireHeader::Kind kind, Tag tag, std::span<const std::byte> bytes,
                std::uint64_t ticket);
   /// Both return whether anything moved. A fault is left in `failure`.
-  bool write(Inbox& inbox) noexcept;
-  bool read(Inbox& inbox) noexcept;
+  bool write(Receiver& receiver) noexcept;
+  bool read(Receiver& receiver) noexcept;
   /// Counts what is left to send as sent: nobody reads it any more.
-  void drop_outgoing(Inbox& inbox) noexcept;
+  void drop_outgoing(Receiver& receiver) noexcept;
 
   int descriptor() const noexcept { return stream_->descriptor(); }
   bool wants_to_write() const noexcept { return queued() > 0; }
@@ -53,10 +53,10 @@ class TcpConnection {
     std::string text;      // owns the bytes of an abort
   };
 
-  bool read_header(Inbox& inbox) noexcept;
-  bool read_body(Inbox& inbox) noexcept;
-  bool begin_body(Inbox& inbox) noexcept;
-  void finish_body(Inbox& inbox) noexcept;
+  bool read_header(Receiver& receiver) noexcept;
+  bool read_body(Receiver& receiver) noexcept;
+  bool begin_body(Receiver& receiver) noexcept;
+  void finish_body(Receiver& receiver) noexcept;
   void fail(Fault fault, std::uint32_t culprit, std::string reason) noexcept;
 
   std::unique_ptr<Stream> stream_;
@@ -70,7 +70,7 @@ class TcpConnection {
   std::uint64_t buffer_ = 0;
   std::size_t body_have_ = 0;
   bool in_body_ = false;
-  bool paused_ = false;  // a message waits that the inbox does not want yet
+  bool paused_ = false;  // a message waits that the receiver does not want yet
   bool failed_ = false;
   Failure failure_;
 };

@@ -13,18 +13,18 @@
 namespace gradwire::test {
 namespace {
 
-using Transports = std::vector<std::unique_ptr<Transport>>;
+using Routers = std::vector<std::unique_ptr<Router>>;
 
 /// Every rank connects in its own thread, as processes would.
-Transports connect_all(std::uint32_t ranks,
-                       const std::function<std::unique_ptr<Transport>(std::uint32_t)>& connect) {
-  Transports transports(ranks);
+Routers connect_all(std::uint32_t ranks,
+                    const std::function<std::unique_ptr<Transport>(std::uint32_t)>& connect) {
+  Routers routers(ranks);
   std::vector<std::thread> threads;
   for (std::uint32_t me = 0; me < ranks; ++me) {
-    threads.emplace_back([&, me] { transports[me] = connect(me); });
+    threads.emplace_back([&, me] { routers[me] = std::make_unique<Router>(connect(me), ranks); });
   }
   for (std::thread& thread : threads) thread.join();
-  return transports;
+  return routers;
 }
 
 std::vector<std::uint32_t> all_but(std::uint32_t me, std::uint32_t ranks) {
@@ -37,7 +37,7 @@ std::vector<std::uint32_t> all_but(std::uint32_t me, std::uint32_t ranks) {
 
 Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
 
-Transports make_shm(std::uint32_t ranks) {
+Routers make_shm(std::uint32_t ranks) {
   const Job job = Job::random();
   std::vector<ShmListener> listeners;
   std::vector<std::string> names;
@@ -58,7 +58,7 @@ Transports make_shm(std::uint32_t ranks) {
 }
 
 /// `tls`: of each rank.
-Transports make_tcp_with(std::uint32_t ranks, const std::function<Tls(std::uint32_t rank)>& tls) {
+Routers make_tcp_with(std::uint32_t ranks, const std::function<Tls(std::uint32_t rank)>& tls) {
   const Job job = Job::random();
   std::vector<TcpListener> listeners;
   std::vector<std::vector<std::string>> addresses;
@@ -79,39 +79,39 @@ Transports make_tcp_with(std::uint32_t ranks, const std::function<Tls(std::uint3
   });
 }
 
-Transports make_tcp(std::uint32_t ranks) {
+Routers make_tcp(std::uint32_t ranks) {
   return make_tcp_with(ranks, [](std::uint32_t) { return nullptr; });
 }
 
-Transports make_tcp_with_key(std::uint32_t ranks) {
+Routers make_tcp_with_key(std::uint32_t ranks) {
   return make_tcp_with(ranks, [](std::uint32_t) { return tls_by_key(); });
 }
 
-Transports make_tcp_with_certificates(std::uint32_t ranks) {
+Routers make_tcp_with_certificates(std::uint32_t ranks) {
   const TestAuthority authority;
   return make_tcp_with(ranks, [&](std::uint32_t rank) {
     return tls_by_certificates(authority.issue(std::to_string(rank)));
   });
 }
 
-Party in_threads(std::string name, Transports (*make)(std::uint32_t ranks)) {
+Party in_threads(std::string name, Routers (*make)(std::uint32_t ranks)) {
   return {std::move(name), [make](std::uint32_t ranks, const Body& body) {
-            Transports transports = make(ranks);
-            run_in_threads(transports, body);
+            Routers routers = make(ranks);
+            run_in_threads(routers, body);
           }};
 }
 
 }  // namespace
 
-void run_in_threads(Transports& transports, const Body& body) {
+void run_in_threads(Routers& routers, const Body& body) {
   std::vector<std::thread> threads;
   std::atomic<std::size_t> done{0};
-  for (std::uint32_t me = 0; me < transports.size(); ++me) {
+  for (std::uint32_t me = 0; me < routers.size(); ++me) {
     threads.emplace_back([&, me] {
-      body(me, transports[me]);
+      body(me, routers[me]);
       ++done;
       Recorder nobody;  // others may still wait for what this rank has to give back
-      while (transports[me] && done < transports.size()) transports[me]->progress(nobody);
+      while (routers[me] && done < routers.size()) routers[me]->progress(nobody);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -125,13 +125,13 @@ std::vector<Party> parties_in_threads() {
           in_threads("tcp_tls_by_certificates", make_tcp_with_certificates)};
 }
 
-bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool()>& done) {
+bool progress_until(Router& router, Inbox& inbox, const std::function<bool()>& done) {
   const Deadline deadline = soon();
   while (!done()) {
     if (Clock::now() > deadline) return false;
-    if (transport.progress(inbox)) continue;
-    if (done() || !transport.arm()) continue;
-    pollfd polled{transport.event(), POLLIN, 0};
+    if (router.progress(inbox)) continue;
+    if (done() || !router.arm()) continue;
+    pollfd polled{router.event(), POLLIN, 0};
     poll(&polled, 1, 100);
   }
   return true;

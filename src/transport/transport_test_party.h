@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "transport/transport.h"
+#include "transport/router.h"
 
 namespace gradwire::test {
 
-/// What a rank does. It may end its transport to leave.
-using Body = std::function<void(std::uint32_t me, std::unique_ptr<Transport>& transport)>;
+/// What a rank does. It may end its router to leave.
+using Body = std::function<void(std::uint32_t me, std::unique_ptr<Router>& router)>;
 
 /// Runs the body for every rank, each in a thread, and returns when all are done.
-void run_in_threads(std::vector<std::unique_ptr<Transport>>& transports, const Body& body);
+void run_in_threads(std::vector<std::unique_ptr<Router>>& routers, const Body& body);
 
 /// A way to have connected ranks. One line in the suite per transport.
 struct Party {
@@ -65,6 +65,6 @@ class Recorder final : public Inbox {
 
 /// Makes progress, sleeping when there is nothing to do, until `done` or 20 s have passed; returns
 /// whether it was done.
-bool progress_until(Transport& transport, Inbox& inbox, const std::function<bool()>& done);
+bool progress_until(Router& router, Inbox& inbox, const std::function<bool()>& done);
 
 }  // namespace gradwire::test
