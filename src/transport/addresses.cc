@@ -216,8 +216,8 @@ Listening listen_at_all(const SocketAddresses& wanted, std::uint16_t port) {
   }
 }
 
-TcpListener listener_of(Listening all) {
-  TcpListener listener{std::move(all.sockets), {}};
+Listener listener_of(Listening all) {
+  Listener listener{std::move(all.sockets), {}};
   for (const SocketAddress& each : all.addresses) listener.addresses.push_back(each.text(all.port));
   return listener;
 }
@@ -259,13 +259,13 @@ FileDescriptor connect_to_any(SocketAddresses addresses, const std::string& port
 
 }  // namespace
 
-std::vector<int> TcpListener::descriptors() const {
+std::vector<int> Listener::descriptors() const {
   std::vector<int> numbers;
   for (const FileDescriptor& socket : sockets) numbers.push_back(socket.get());
   return numbers;
 }
 
-TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
+Listener listen_tcp(const std::string& interface, std::uint16_t port) {
   const bool everywhere = interface.empty();
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
@@ -287,7 +287,7 @@ TcpListener listen_tcp(const std::string& interface, std::uint16_t port) {
   return {std::move(all.sockets), reachable(families, all.port)};
 }
 
-TcpListener listen_tcp_host(const std::string& host, std::uint16_t port, Deadline deadline) {
+Listener listen_tcp_host(const std::string& host, std::uint16_t port, Deadline deadline) {
   SocketAddresses named = resolve(host, deadline);
   while (named.empty()) {  // name servers may learn of a new host late
     if (Clock::now() >= deadline) {

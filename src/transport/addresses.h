@@ -11,10 +11,11 @@
 
 namespace gradwire {
 
-/// Sockets that listen at one port, and where they can be reached.
-struct TcpListener {
-  std::vector<FileDescriptor> sockets;  ///< One per address; for all addresses, one per family.
-  std::vector<std::string> addresses;   ///< "10.0.0.3 40123", "fe80::1%eth0 40123", …
+/// Sockets that listen, and where they can be reached. Of tcp: all at one port, one per address or,
+/// for all addresses, one per family.
+struct Listener {
+  std::vector<FileDescriptor> sockets;
+  std::vector<std::string> addresses;  ///< Of tcp: "10.0.0.3 40123", "fe80::1%eth0 40123", …
 
   std::vector<int> descriptors() const;
 };
@@ -22,10 +23,10 @@ struct TcpListener {
 /// Listens on the addresses of `interface` (a name or an address; empty: on all) and nowhere else,
 /// at `port` (0: any free one). Throws `Error(unavailable)` that lists the interfaces when there is
 /// no such one.
-TcpListener listen_tcp(const std::string& interface, std::uint16_t port);
+Listener listen_tcp(const std::string& interface, std::uint16_t port);
 /// Listens on the addresses that `host` has and this host owns. Throws `Error(unavailable)` that
 /// lists the interfaces when there is none, `Error(timeout)` when the name is not resolved.
-TcpListener listen_tcp_host(const std::string& host, std::uint16_t port, Deadline deadline);
+Listener listen_tcp_host(const std::string& host, std::uint16_t port, Deadline deadline);
 
 /// Interfaces that are up, for error messages: "eth0 (10.0.0.3), lo (127.0.0.1)".
 std::string list_interfaces();

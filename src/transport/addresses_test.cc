@@ -55,7 +55,7 @@ std::string host_of(const sockaddr* address) {
 }
 
 /// Where sockets really listen.
-std::set<std::string> bound(const TcpListener& listener) {
+std::set<std::string> bound(const Listener& listener) {
   std::set<std::string> hosts;
   for (const int socket : listener.descriptors()) {
     sockaddr_storage address{};
@@ -79,7 +79,7 @@ std::set<std::string> addresses_of_loopback() {
   return hosts;
 }
 
-std::string port_of(const TcpListener& listener) {
+std::string port_of(const Listener& listener) {
   const std::string& address = listener.addresses.at(0);
   return address.substr(address.find(' ') + 1);
 }
@@ -103,14 +103,14 @@ void expect_part(const std::string& text, const std::string& part) {
 }
 
 TEST(ListenTcp, an_address_is_listened_on_alone) {
-  const TcpListener listener = listen_tcp("127.0.0.1", 0);
+  const Listener listener = listen_tcp("127.0.0.1", 0);
   EXPECT_EQ(bound(listener), std::set<std::string>{"127.0.0.1"});
   EXPECT_TRUE(answers("127.0.0.1", port_of(listener)));
   EXPECT_FALSE(answers("127.0.0.2", port_of(listener)));
 }
 
 TEST(ListenTcp, an_interface_is_listened_on_at_all_of_its_addresses_and_no_others) {
-  const TcpListener listener = listen_tcp("lo", 0);
+  const Listener listener = listen_tcp("lo", 0);
   EXPECT_EQ(bound(listener), addresses_of_loopback());
   EXPECT_EQ(listener.addresses.size(), listener.sockets.size());
   for (const std::string& address : listener.addresses) {
@@ -120,14 +120,14 @@ TEST(ListenTcp, an_interface_is_listened_on_at_all_of_its_addresses_and_no_other
 }
 
 TEST(ListenTcp, no_interface_is_all_addresses) {
-  const TcpListener listener = listen_tcp("", 0);
+  const Listener listener = listen_tcp("", 0);
   EXPECT_TRUE(bound(listener).contains("0.0.0.0"));
   EXPECT_TRUE(answers("127.0.0.1", port_of(listener)));
   EXPECT_TRUE(answers("127.0.0.2", port_of(listener)));
 }
 
 TEST(ListenTcp, a_port_that_is_taken_is_an_error_that_names_it) {
-  const TcpListener first = listen_tcp("127.0.0.1", 0);
+  const Listener first = listen_tcp("127.0.0.1", 0);
   const std::string port = port_of(first);
   const auto again = [&] { listen_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port))); };
   expect_part(error_of(again, ErrorCode::unavailable), "TCP port " + port + " of 127.0.0.1");

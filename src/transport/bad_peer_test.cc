@@ -14,9 +14,8 @@
 #include "base/checksum.h"
 #include "gradwire/error.h"
 #include "transport/meeting.h"
-#include "transport/shm.h"
-#include "transport/tcp.h"
 #include "transport/tcp_connection.h"
+#include "transport/transport_kinds.h"
 #include "transport/transport_test_party.h"
 
 extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
@@ -65,21 +64,21 @@ class BadPeer : public testing::Test {
  protected:
   void SetUp() override {
     const Job job = Job::random();
-    TcpListener listener = listen_tcp("lo", 0);
+    Listener listener = listen_tcp("lo", 0);
     const std::string address = listener.addresses[0];
     std::thread joining([&] {
       liar_ = join(job, Purpose::tcp, 2, [&](std::uint32_t, std::size_t) {
         return connect_tcp_address(address, soon());
       });
     });
-    router_ = std::make_unique<Router>(connect_tcp({.job = job,
-                                                    .me = 0,
-                                                    .count = 2,
-                                                    .peers = {1},
-                                                    .addresses = {{}, {}},
-                                                    .max_message_bytes = 1000,
-                                                    .deadline = soon()},
-                                                   std::move(listener)),
+    router_ = std::make_unique<Router>(kTcp.connect({.job = job,
+                                                     .me = 0,
+                                                     .count = 2,
+                                                     .peers = {1},
+                                                     .addresses = {{}, {}},
+                                                     .message_bytes = 1000,
+                                                     .deadline = soon()},
+                                                    std::move(listener)),
                                        2);
     joining.join();
   }
@@ -198,8 +197,8 @@ TEST_F(BadPeer, one_that_asks_a_million_times_and_never_listens_fills_no_memory)
 
 TEST(BadNeighbour, one_that_leaves_before_it_shares_memory_is_named) {
   const Job job = Job::random();
-  ShmListener listener = listen_shm();
-  const std::string name = listener.name;
+  Listener listener = kShm.listen("", 0);
+  const std::string name = listener.addresses[0];
   std::thread leaving([&] {
     join(job, Purpose::shm, 1, [&](std::uint32_t, std::size_t) {
       FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -214,14 +213,14 @@ TEST(BadNeighbour, one_that_leaves_before_it_shares_memory_is_named) {
     });
   });
   try {
-    connect_shm({.job = job,
-                 .me = 0,
-                 .count = 2,
-                 .peers = {1},
-                 .names = {name, ""},
-                 .message_bytes = kPartyMessageBytes,
-                 .deadline = soon()},
-                std::move(listener));
+    kShm.connect({.job = job,
+                  .me = 0,
+                  .count = 2,
+                  .peers = {1},
+                  .addresses = {{name}, {}},
+                  .message_bytes = kPartyMessageBytes,
+                  .deadline = soon()},
+                 std::move(listener));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::peer_failed);

@@ -7,7 +7,7 @@
 namespace gradwire {
 
 Tls choose_encryption(const EncryptionOptions& options, bool has_secret,
-                      const std::string& transport) {
+                      const TransportKind& kind) {
   const auto refuse = [](const std::string& message) {
     throw Error(ErrorCode::invalid_argument, message);
   };
@@ -29,16 +29,13 @@ Tls choose_encryption(const EncryptionOptions& options, bool has_secret,
         "encryption tls rests on a secret or on certificates: give all ranks the same secret, or "
         "certificate, private_key and authority");
   }
-  if (transport == "shm" && (asked == "tls" || given == 3)) {
-    refuse(
-        "shared memory leaves no host and is not encrypted: take transport auto or tcp, or no "
-        "encryption");
-  }
-  if (transport == "mpi" && asked != "none" && (asked == "tls" || given == 3 || has_secret)) {
-    refuse("messages of MPI are not encrypted: take transport tcp, or encryption none");
-  }
+  // Who gives a secret counts on encryption wherever messages leave the host.
+  const bool by_secret = has_secret && asked == "auto";
+  const bool leaves_host = kind.reach != TransportKind::Reach::host;
+  const bool counted_on = asked == "tls" || given == 3 || (by_secret && leaves_host);
+  if (counted_on && !kind.no_tls.empty()) refuse(std::string(kind.no_tls));
   if (given == 3) return tls_by_certificates(files);
-  return has_secret && asked != "none" && transport != "shm" ? tls_by_key() : nullptr;
+  return counted_on ? tls_by_key() : nullptr;
 }
 
 }  // namespace gradwire

@@ -8,10 +8,10 @@
 
 #include "gradwire/error.h"
 #include "transport/job.h"
-#include "transport/mpi_transport.h"
 #include "transport/mpi_world.h"
 #include "transport/router.h"
 #include "transport/store.h"
+#include "transport/transport_kinds.h"
 
 namespace gradwire {
 namespace {
@@ -31,11 +31,14 @@ class MpiStore final : public Store, private Inbox {
     for (std::uint32_t rank = 0; rank < world.size(); ++rank) {
       if (rank != world.rank()) peers_.push_back(rank);
     }
-    router_ = std::make_unique<Router>(connect_mpi({.me = world.rank(),
-                                                    .count = world.size(),
-                                                    .peers = peers_,
-                                                    .max_message_bytes = kMaxValueBytes,
-                                                    .deadline = deadline}),
+    router_ = std::make_unique<Router>(kMpi.connect({.job = {},
+                                                     .me = world.rank(),
+                                                     .count = world.size(),
+                                                     .peers = peers_,
+                                                     .addresses = {},
+                                                     .message_bytes = kMaxValueBytes,
+                                                     .deadline = deadline},
+                                                    {}),
                                        world.size());
   }
 

@@ -1,5 +1,15 @@
-#include "transport/mpi_transport.h"
-
+// `mpi`: ranks that mpirun or srun started, over whatever network their MPI knows.
+//
+// A message travels as one MPI message behind a small header: from a copy, so that MPI never holds
+// memory that is not ours, and synchronously, so that MPI never keeps more than `kWindow` messages
+// that a peer does not want yet. MPI cannot say when something arrives: a waiting rank looks again
+// after a pause that grows to a millisecond.
+//
+// MPI tells nobody that a rank has left. Closing therefore says goodbye to all peers. A rank that
+// dies without shows as a missed deadline, unless mpirun ends the job first, as it does by default.
+//
+// Closing never waits. What MPI is not done with is left behind, and freed by a later
+// closing or connecting here once all peers have said goodbye; if they never do, it stays.
 #include <fmt/format.h>
 #include <sys/timerfd.h>
 
@@ -14,6 +24,7 @@
 #include "gradwire/error.h"
 #include "transport/message_buffers.h"
 #include "transport/mpi_world.h"
+#include "transport/transport_kinds.h"
 
 namespace gradwire {
 namespace {
@@ -111,10 +122,10 @@ struct Peer {
 
 class MpiTransport final : public Transport {
  public:
-  MpiTransport(std::unique_ptr<MpiWorld> world, const MpiOptions& options)
+  MpiTransport(std::unique_ptr<MpiWorld> world, const TransportOptions& options)
       : world_(std::move(world)),
         numbers_(options.peers),
-        max_bytes_(options.max_message_bytes + sizeof(MpiHeader)),
+        max_bytes_(options.message_bytes + sizeof(MpiHeader)),
         peers_(options.count),
         timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
         mpi_(std::make_unique<MpiResources>()) {
@@ -372,9 +383,9 @@ class MpiTransport final : public Transport {
   std::unique_ptr<MpiResources> mpi_;
 };
 
-}  // namespace
-
-std::unique_ptr<Transport> connect_mpi(const MpiOptions& options) {
+/// All ranks of MPI_COMM_WORLD make it together, also those with no peer. Throws as `MpiWorld`, and
+/// `Error(invalid_argument)` when MPI counts ranks otherwise.
+std::unique_ptr<Transport> connect_mpi(const TransportOptions& options, Listener) {
   auto world = std::make_unique<MpiWorld>();
   if (world->rank() != options.me || world->size() != options.count) {
     throw Error(ErrorCode::invalid_argument,
@@ -385,5 +396,15 @@ std::unique_ptr<Transport> connect_mpi(const MpiOptions& options) {
   Teardown::of_process().free_unused();
   return std::make_unique<MpiTransport>(std::move(world), options);
 }
+
+}  // namespace
+
+const TransportKind kMpi = {
+    .name = "mpi",
+    .reach = TransportKind::Reach::everywhere,
+    .in_auto = TransportKind::Auto::with_mpi,
+    .no_tls = "messages of MPI are not encrypted: take transport tcp, or encryption none",
+    .listen = nullptr,
+    .connect = connect_mpi};
 
 }  // namespace gradwire

@@ -1,40 +1,85 @@
 #include "transport/rendezvous.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <map>
 #include <sstream>
 #include <vector>
 
 #include "gradwire/error.h"
-#include "transport/mpi_transport.h"
-#include "transport/shm.h"
-#include "transport/tcp.h"
+#include "transport/transport_kinds.h"
 
 namespace gradwire {
 namespace {
 
-/// What a rank tells all others: a line for its neighbourhood, one for what it takes connections to
-/// need, one for its listener in shared memory, then one per address.
-struct Card {
-  std::string neighbourhood;
-  std::string terms;
-  std::string shm_name;
-  std::vector<std::string> addresses;
+using Kinds = std::vector<const TransportKind*>;
 
+/// Those of the list that `chosen` takes.
+template <class Chosen>
+Kinds kinds_where(Chosen chosen) {
+  Kinds kinds;
+  std::copy_if(kTransportKinds.begin(), kTransportKinds.end(), std::back_inserter(kinds),
+               [&](const TransportKind* kind) { return chosen(*kind); });
+  return kinds;
+}
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// Equal for ranks that can share memory: same boot, same network namespace, same user.
+std::string memory_domain() {
+  struct stat network {};
+  stat("/proc/self/ns/net", &network);
+  return fmt::format("{} {} {}", first_line("/proc/sys/kernel/random/boot_id"), network.st_ino,
+                     geteuid());
+}
+
+/// What a rank tells all others: a line for its memory domain, one for what it takes connections to
+/// need, one with the address of every kind that listens; the last of them may have several.
+struct Card {
+  std::string domain;
+  std::string terms;
+  std::map<const TransportKind*, std::vector<std::string>> addresses;
+
+  static Kinds listening() {
+    return kinds_where([](const TransportKind& kind) { return kind.listen != nullptr; });
+  }
   std::string text() const {
-    std::string lines = neighbourhood + "\n" + terms + "\n" + shm_name + "\n";
-    for (const std::string& address : addresses) lines += address + "\n";
-    return lines;
+    const Kinds kinds = listening();
+    std::string text = domain + "\n" + terms + "\n";
+    for (const TransportKind* kind : kinds) {
+      const auto found = addresses.find(kind);
+      std::vector<std::string> lines;
+      if (found != addresses.end()) lines = found->second;
+      if (kind != kinds.back()) lines.resize(1);
+      for (const std::string& line : lines) text += line + "\n";
+    }
+    return text;
   }
   static Card read(const std::string& text) {
+    const Kinds kinds = listening();
     Card card;
     std::istringstream lines(text);
-    std::getline(lines, card.neighbourhood);
+    std::getline(lines, card.domain);
     std::getline(lines, card.terms);
-    std::getline(lines, card.shm_name);
-    for (std::string line; std::getline(lines, line);) card.addresses.push_back(line);
+    for (const TransportKind* kind : kinds) {
+      std::string line;
+      if (kind != kinds.back()) {
+        std::getline(lines, line);
+        card.addresses[kind] = {line};
+        continue;
+      }
+      while (std::getline(lines, line)) card.addresses[kind].push_back(line);
+    }
     return card;
   }
 };
@@ -150,88 +195,91 @@ std::vector<Card> exchange_cards(Store& store, const RendezvousOptions& options,
 
 std::uint32_t ranks_per_host(const std::vector<Card>& cards) {
   std::size_t first = 1;
-  while (first < cards.size() && cards[first].neighbourhood == cards[0].neighbourhood) ++first;
+  while (first < cards.size() && cards[first].domain == cards[0].domain) ++first;
   if (cards.size() % first != 0) return 0;
   for (std::size_t i = 0; i < cards.size(); ++i) {
     const bool starts_host = i % first == 0;
-    if (starts_host && i > 0 && cards[i].neighbourhood == cards[i - 1].neighbourhood) return 0;
-    if (!starts_host && cards[i].neighbourhood != cards[i - 1].neighbourhood) return 0;
+    if (starts_host && i > 0 && cards[i].domain == cards[i - 1].domain) return 0;
+    if (!starts_host && cards[i].domain != cards[i - 1].domain) return 0;
   }
   return static_cast<std::uint32_t>(first);
 }
 
-bool uses_mpi(const RendezvousOptions& options) {
-  return options.transport == "mpi" || (options.transport == "auto" && options.launched_by_mpi);
+/// By preference: a peer is reached by the first that can.
+Kinds kinds_of(const RendezvousOptions& options) {
+  const auto other =
+      options.launched_by_mpi ? TransportKind::Auto::without_mpi : TransportKind::Auto::with_mpi;
+  Kinds kinds = kinds_where([&](const TransportKind& kind) {
+    return options.transport == "auto" ? kind.in_auto != other : options.transport == kind.name;
+  });
+  if (!kinds.empty()) return kinds;
+  std::string names = "auto";
+  for (const TransportKind* kind : kTransportKinds) {
+    names += fmt::format("{}{}", kind == kTransportKinds.back() ? " or " : ", ", kind->name);
+  }
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("there is no transport '{}'; take {}", options.transport, names));
+}
+
+const TransportKind* kind_for(const Kinds& kinds, std::uint32_t peer, bool same_host,
+                              std::uint32_t me) {
+  const auto reaches = [&](const TransportKind* kind) {
+    return same_host || kind->reach == TransportKind::Reach::everywhere;
+  };
+  const auto found = std::find_if(kinds.begin(), kinds.end(), reaches);
+  if (found != kinds.end()) return *found;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("rank {} is on another host (or in another container or user) than rank "
+                          "{}: {} cannot reach it, take auto or tcp",
+                          peer, me, kinds.back()->name));
 }
 
 }  // namespace
 
 Tls check_transport(const RendezvousOptions& options) {
-  const std::string& name = options.transport;
-  if (name != "auto" && name != "shm" && name != "tcp" && name != "mpi") {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("there is no transport '{}'; take auto, shm, tcp or mpi", name));
-  }
-  return choose_encryption(options.encryption, !options.secret.empty(),
-                           uses_mpi(options) ? "mpi" : name);
+  return choose_encryption(options.encryption, !options.secret.empty(), *kinds_of(options).back());
 }
 
 Connected rendezvous(Store& store, const RendezvousOptions& options) {
-  const bool by_mpi = uses_mpi(options);
+  const Kinds kinds = kinds_of(options);
   const Tls tls = check_transport(options);
-  const bool in_memory = options.transport == "shm" || options.transport == "auto";
-  ShmListener by_memory = in_memory ? listen_shm() : ShmListener();
-  TcpListener by_tcp = options.transport == "shm" || by_mpi
-                           ? TcpListener()
-                           : listen_tcp(options.interface, options.port);
+  Card own{memory_domain(), terms_of(options, tls), {}};
+  std::map<const TransportKind*, Listener> listeners;
+  for (const TransportKind* kind : kinds) {
+    if (kind->listen == nullptr) continue;
+    listeners[kind] = kind->listen(options.interface, options.port);
+    own.addresses[kind] = listeners[kind].addresses;
+  }
   const Life life(store, options);  // begins when nothing can fail here any more
   const Job job = deal_job(store, options, life);
-  const std::vector<Card> cards = exchange_cards(
-      store, options, job, life,
-      {shm_neighbourhood(), terms_of(options, tls), by_memory.name, by_tcp.addresses});
+  std::vector<Card> cards = exchange_cards(store, options, job, life, own);
   check_terms(cards, options.me);
 
-  std::vector<std::uint32_t> near;
-  std::vector<std::uint32_t> far;
-  Connected result;
-  result.per_host = ranks_per_host(cards);
+  Connected result{.router = nullptr, .per_host = ranks_per_host(cards), .all_in_memory = true};
+  std::map<const TransportKind*, std::vector<std::uint32_t>> peers;
   for (std::uint32_t rank = 0; rank < options.count; ++rank) {
     if (rank == options.me) continue;
-    const bool same = cards[rank].neighbourhood == cards[options.me].neighbourhood;
-    if (same) ++result.on_this_host;
-    if (!same && options.transport == "shm") {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("rank {} is on another host (or in another container or user) than rank "
-                      "{}: shm cannot reach it, take auto or tcp",
-                      rank, options.me));
-    }
-    (same && in_memory ? near : far).push_back(rank);
+    const bool same_host = cards[rank].domain == own.domain;
+    const TransportKind* const kind = kind_for(kinds, rank, same_host, options.me);
+    peers[kind].push_back(rank);
+    result.on_this_host += same_host;
+    result.all_in_memory &= kind->reach == TransportKind::Reach::host;
   }
-  result.all_in_memory = far.empty();
 
-  std::vector<std::vector<std::string>> addresses;
-  std::vector<std::string> shm_names;
-  for (const Card& card : cards) {
-    addresses.push_back(card.addresses);
-    shm_names.push_back(card.shm_name);
-  }
   std::vector<Router::Route> routes;
-  if (!near.empty()) {
-    routes.push_back({connect_shm({job, options.me, options.count, near, std::move(shm_names),
-                                   options.message_bytes, options.deadline},
-                                  std::move(by_memory)),
-                      near});
-  }
-  if (by_mpi && !far.empty()) {
-    routes.push_back(
-        {connect_mpi({options.me, options.count, far, options.message_bytes, options.deadline}),
-         far});
-  } else if (!far.empty()) {
-    routes.push_back({connect_tcp({job, options.me, options.count, far, std::move(addresses),
-                                   options.message_bytes, options.deadline, tls},
-                                  std::move(by_tcp)),
-                      far});
+  for (const TransportKind* kind : kinds) {
+    if (peers[kind].empty()) continue;
+    std::vector<std::vector<std::string>> addresses;
+    for (Card& card : cards) addresses.push_back(std::move(card.addresses[kind]));
+    const TransportOptions own_end{.job = job,
+                                   .me = options.me,
+                                   .count = options.count,
+                                   .peers = peers[kind],
+                                   .addresses = std::move(addresses),
+                                   .message_bytes = options.message_bytes,
+                                   .deadline = options.deadline,
+                                   .tls = tls};
+    routes.push_back({kind->connect(own_end, std::move(listeners[kind])), peers[kind]});
   }
   result.router = std::make_unique<Router>(std::move(routes), options.count);
   return result;

@@ -13,13 +13,13 @@ namespace gradwire {
 struct RendezvousOptions {
   std::uint32_t me = 0;
   std::uint32_t count = 1;
-  std::string secret;  ///< empty: the key is dealt through the store
+  std::string secret;  ///< Empty: the key is dealt through the store.
   EncryptionOptions encryption;
-  std::string transport = "auto";  ///< auto, shm, tcp or mpi
-  bool launched_by_mpi = false;    ///< then auto is mpi between hosts
+  std::string transport = "auto";  ///< "auto", or the name of a `TransportKind`.
+  bool launched_by_mpi = false;    ///< If so, auto takes mpi between hosts.
   std::string interface;
   std::uint16_t port = 0;
-  std::size_t message_bytes = 0;  ///< of send memory, and the longest message
+  std::size_t message_bytes = 0;  ///< The longest message, and the size of send memory.
   Deadline deadline;
 };
 
@@ -28,7 +28,7 @@ struct Connected {
   /// Ranks per host, when all hosts have as many and their ranks stand together; else 0.
   std::uint32_t per_host = 0;
   std::uint32_t on_this_host = 1;
-  bool all_in_memory = false;  ///< nothing leaves this host
+  bool all_in_memory = false;  ///< True when no message of this rank leaves the host.
 };
 
 /// Throws `Error(invalid_argument)` when there is no such transport or encryption, or not both

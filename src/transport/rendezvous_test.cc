@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <map>
@@ -44,6 +45,17 @@ class Folder {
  public:
   ~Folder() { fs::remove_all(path_); }
   std::string store() const { return "file:" + path_ + "/store"; }
+  /// The lines of what rank 1 told the others.
+  std::vector<std::string> card() const {
+    std::vector<std::string> lines;
+    for (const auto& entry : fs::directory_iterator(path_ + "/store")) {
+      const std::string name = entry.path().filename();
+      if (name.size() < 32 || !name.ends_with("-1")) continue;
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) lines.push_back(line);
+    }
+    return lines;
+  }
 
  private:
   static std::string made() {
@@ -148,6 +160,22 @@ TEST(Lives, a_rank_that_has_come_more_often_is_named_by_all) {
   EXPECT_NE(errors[1].find("it has come to this store 1 times and rank 1 2 times"),
             std::string::npos)
       << errors[1];
+}
+
+/// Other builds read these lines, too.
+TEST(Cards, have_lines_for_domain_terms_shared_memory_and_tcp_addresses) {
+  for (const std::string transport : {"auto", "shm", "tcp"}) {
+    const Folder folder;
+    expect_to_meet([&](std::uint32_t rank) { return open_store(folder.store(), rank, in(10'000)); },
+                   transport);
+    const auto lines = folder.card();
+    ASSERT_GE(lines.size(), 3u) << transport;
+    EXPECT_EQ(lines[1], "3 ranks, no secret and no encryption");
+    EXPECT_EQ(lines[2].starts_with("gradwire-"), transport != "tcp") << lines[2];
+    EXPECT_EQ(lines[2].empty(), transport == "tcp") << lines[2];
+    EXPECT_EQ(lines.size() > 3, transport != "shm");
+    EXPECT_TRUE(transport == "shm" || lines.back().starts_with("127.0.0.1 ")) << lines.back();
+  }
 }
 
 TEST(Terms, that_differ_are_reported_by_all_ranks_also_when_rank_0_serves_the_store) {

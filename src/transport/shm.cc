@@ -1,5 +1,5 @@
-#include "transport/shm.h"
-
+// `shm`: ranks on one host, as processes. Memory without a name (memfd) is handed from process to
+// process over a Unix socket: only this job's processes have it, and it is gone when they are.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -11,11 +11,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include "gradwire/error.h"
 #include "transport/meeting.h"
 #include "transport/memory_transport.h"
+#include "transport/transport_kinds.h"
 
 namespace gradwire {
 namespace {
@@ -148,44 +148,35 @@ Received take_over(int socket, std::uint32_t peer, Deadline deadline) {
       fmt::format("rank {} did not share its memory before the deadline: is it stopped?", peer));
 }
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-}  // namespace
-
-std::string shm_neighbourhood() {
-  struct stat network {};
-  stat("/proc/self/ns/net", &network);
-  return fmt::format("{} {} {}", first_line("/proc/sys/kernel/random/boot_id"), network.st_ino,
-                     geteuid());
-}
-
-ShmListener listen_shm() {
-  ShmListener listener{
-      FileDescriptor::not_inherited([] { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }),
-      fmt::format("gradwire-{}", random_name())};
-  if (!listener.socket) fail("socket");
+/// Where ranks of this host call: a Unix socket with an abstract name that nobody can guess, and
+/// so cannot take before us. It has no file, and is gone with its socket.
+Listener listen_shm(const std::string&, std::uint16_t) {
+  const std::string name = fmt::format("gradwire-{}", random_name());
+  FileDescriptor listener =
+      FileDescriptor::not_inherited([] { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); });
+  if (!listener) fail("socket");
   AbstractAddress here;
-  here.set(listener.name);
-  if (bind(listener.socket.get(), here.get(), here.length) != 0) fail("bind");
-  if (listen(listener.socket.get(), kBacklog) != 0) fail("listen");
-  return listener;
+  here.set(name);
+  if (bind(listener.get(), here.get(), here.length) != 0) fail("bind");
+  if (listen(listener.get(), kBacklog) != 0) fail("listen");
+  Listener result;
+  result.sockets.push_back(std::move(listener));
+  result.addresses.push_back(name);
+  return result;
 }
 
-std::unique_ptr<Transport> connect_shm(const ShmOptions& options, ShmListener listener) {
+std::unique_ptr<Transport> connect_shm(const TransportOptions& options, Listener listener) {
   const std::size_t size = Outbox::size(options.count, options.message_bytes);
   const auto own = SharedMemory::create(size);
   Outbox(own->bytes(), options.count).create();
   auto wake = std::make_shared<FileDescriptor>(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!*wake) fail("eventfd");
-  const auto call_rank = [&](std::uint32_t rank, std::size_t) { return call(options.names[rank]); };
+  const auto call_rank = [&](std::uint32_t rank, std::size_t) {
+    return call(options.addresses[rank].front());
+  };
   std::vector<Met> met = std::move(meet({.side = {options.job, Purpose::shm, options.me},
                                          .peers = options.peers,
-                                         .listeners = {listener.socket.get()},
+                                         .listeners = listener.descriptors(),
                                          .call = call_rank,
                                          .deadline = options.deadline})[0]);
   listener = {};  // nobody is waited for any more
@@ -201,5 +192,17 @@ std::unique_ptr<Transport> connect_shm(const ShmOptions& options, ShmListener li
   }
   return std::make_unique<MemoryTransport>(options.me, own, std::move(wake), std::move(peers));
 }
+
+}  // namespace
+
+const TransportKind kShm = {
+    .name = "shm",
+    .reach = TransportKind::Reach::host,
+    .in_auto = TransportKind::Auto::always,
+    .no_tls =
+        "shared memory leaves no host and is not encrypted: take transport auto or tcp, or no "
+        "encryption",
+    .listen = listen_shm,
+    .connect = connect_shm};
 
 }  // namespace gradwire

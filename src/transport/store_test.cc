@@ -17,8 +17,8 @@
 
 #include "base/file_descriptor.h"
 #include "gradwire/error.h"
+#include "transport/addresses.h"
 #include "transport/handshake.h"
-#include "transport/tcp.h"
 
 namespace gradwire {
 namespace {
@@ -255,7 +255,7 @@ class Relay {
   }
 
  private:
-  static std::uint16_t port_of(const TcpListener& listener) {
+  static std::uint16_t port_of(const Listener& listener) {
     const std::string& address = listener.addresses[0];
     return static_cast<std::uint16_t>(std::stoi(address.substr(address.find(' ') + 1)));
   }
@@ -275,7 +275,7 @@ class Relay {
   }
 
   std::string port_;
-  TcpListener listener_ = listen_tcp("127.0.0.1", 0);
+  Listener listener_ = listen_tcp("127.0.0.1", 0);
   std::uint16_t here_ = port_of(listener_);
   FileDescriptor ends_[2];
   std::jthread thread_{[this](const std::stop_token& stop) { run(stop); }};
@@ -381,7 +381,7 @@ TEST(TcpStore, another_secret_is_an_error_at_once_and_rank_0_hears_of_it) {
 /// Answers as a store of the job that nobody has named: its id and its key are zeros.
 TEST(TcpStore, an_impostor_without_the_secret_is_not_believed) {
   const std::string port = free_port();
-  const TcpListener listener = listen_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)));
+  const Listener listener = listen_tcp("127.0.0.1", static_cast<std::uint16_t>(std::stoi(port)));
   std::atomic<int> believed = 0;
   const std::jthread impostor([&](const std::stop_token& stop) {
     const auto anybody = [](std::uint32_t) { return true; };

@@ -14,8 +14,7 @@
 
 #include "base/bytes.h"
 #include "gradwire/error.h"
-#include "transport/shm.h"
-#include "transport/tcp.h"
+#include "transport/transport_kinds.h"
 #include "transport/transport_test_party.h"
 
 namespace gradwire::test {
@@ -66,15 +65,15 @@ class BesiegedTcp final : public Besieged {
   }
   Purpose purpose() const override { return Purpose::tcp; }
   std::unique_ptr<Router> connect(std::uint32_t me) override {
-    return std::make_unique<Router>(connect_tcp({.job = job_,
-                                                 .me = me,
-                                                 .count = kRanks,
-                                                 .peers = peers_of(me, kRanks),
-                                                 .addresses = addresses_,
-                                                 .max_message_bytes = kPartyMessageBytes,
-                                                 .deadline = in_seconds(20),
-                                                 .tls = tls_},
-                                                std::move(listeners_[me])),
+    return std::make_unique<Router>(kTcp.connect({.job = job_,
+                                                  .me = me,
+                                                  .count = kRanks,
+                                                  .peers = peers_of(me, kRanks),
+                                                  .addresses = addresses_,
+                                                  .message_bytes = kPartyMessageBytes,
+                                                  .deadline = in_seconds(20),
+                                                  .tls = tls_},
+                                                 std::move(listeners_[me])),
                                     kRanks);
   }
   FileDescriptor try_knock() const override {
@@ -83,7 +82,7 @@ class BesiegedTcp final : public Besieged {
 
  private:
   Tls tls_;
-  std::vector<TcpListener> listeners_;
+  std::vector<Listener> listeners_;
   std::vector<std::vector<std::string>> addresses_;
 };
 
@@ -91,25 +90,25 @@ class BesiegedShm final : public Besieged {
  public:
   BesiegedShm() {
     for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
-      listeners_.push_back(listen_shm());
-      names_.push_back(listeners_.back().name);
+      listeners_.push_back(kShm.listen("", 0));
+      names_.push_back(listeners_.back().addresses);
     }
   }
   Purpose purpose() const override { return Purpose::shm; }
   std::unique_ptr<Router> connect(std::uint32_t me) override {
-    return std::make_unique<Router>(connect_shm({.job = job_,
-                                                 .me = me,
-                                                 .count = kRanks,
-                                                 .peers = peers_of(me, kRanks),
-                                                 .names = names_,
-                                                 .message_bytes = kPartyMessageBytes,
-                                                 .deadline = in_seconds(20)},
-                                                std::move(listeners_[me])),
+    return std::make_unique<Router>(kShm.connect({.job = job_,
+                                                  .me = me,
+                                                  .count = kRanks,
+                                                  .peers = peers_of(me, kRanks),
+                                                  .addresses = names_,
+                                                  .message_bytes = kPartyMessageBytes,
+                                                  .deadline = in_seconds(20)},
+                                                 std::move(listeners_[me])),
                                     kRanks);
   }
   FileDescriptor try_knock() const override {
     FileDescriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
-    const std::string& name = names_[0];  // as `ss -xl` shows it
+    const std::string& name = names_[0][0];  // as `ss -xl` shows it
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     name.copy(address.sun_path + 1, name.size());
@@ -120,8 +119,8 @@ class BesiegedShm final : public Besieged {
   }
 
  private:
-  std::vector<ShmListener> listeners_;
-  std::vector<std::string> names_;
+  std::vector<Listener> listeners_;
+  std::vector<std::vector<std::string>> names_;
 };
 
 /// Every rank sends to every other; all of it arrives as it was.
@@ -440,7 +439,7 @@ class Wiretap {
     return true;
   }
 
-  TcpListener listener_;
+  Listener listener_;
   std::string target_;
   std::array<std::vector<std::byte>, 2> said_;
   std::thread thread_;
@@ -451,22 +450,22 @@ class Replay : public testing::TestWithParam<bool> {
  protected:
   using Connecting = std::future<std::unique_ptr<Router>>;
 
-  Connecting connect(std::uint32_t me, TcpListener listener, std::vector<std::string> to_zero) {
-    TcpOptions options{.job = job_,
-                       .me = me,
-                       .count = 2,
-                       .peers = {1 - me},
-                       .addresses = {std::move(to_zero), {}},
-                       .max_message_bytes = kPartyMessageBytes,
-                       .deadline = in_seconds(20),
-                       .tls = GetParam() ? tls_by_key() : nullptr};
+  Connecting connect(std::uint32_t me, Listener listener, std::vector<std::string> to_zero) {
+    TransportOptions options{.job = job_,
+                             .me = me,
+                             .count = 2,
+                             .peers = {1 - me},
+                             .addresses = {std::move(to_zero), {}},
+                             .message_bytes = kPartyMessageBytes,
+                             .deadline = in_seconds(20),
+                             .tls = GetParam() ? tls_by_key() : nullptr};
     return std::async(std::launch::async, [options, listener = std::move(listener)]() mutable {
-      return std::make_unique<Router>(connect_tcp(options, std::move(listener)), 2);
+      return std::make_unique<Router>(kTcp.connect(options, std::move(listener)), 2);
     });
   }
 
   std::array<std::vector<std::byte>, 2> record() {
-    TcpListener listener = listen_tcp("lo", 0);
+    Listener listener = listen_tcp("lo", 0);
     Wiretap wire(listener.addresses[0]);
     auto zero = connect(0, std::move(listener), {});
     auto one = connect(1, {}, wire.addresses());
@@ -491,7 +490,7 @@ class Replay : public testing::TestWithParam<bool> {
 TEST_P(Replay, a_recorded_caller_is_not_taken) {
   const auto said = record();
   ASSERT_GE(said[0].size(), kCallerBytes);
-  TcpListener listener = listen_tcp("lo", 0);
+  Listener listener = listen_tcp("lo", 0);
   const std::vector<std::string> addresses = listener.addresses;
   auto zero = connect(0, std::move(listener), {});
   {
@@ -516,8 +515,8 @@ TEST_P(Replay, a_recorded_caller_is_not_taken) {
 TEST_P(Replay, a_recorded_answerer_is_not_believed) {
   const auto said = record();
   ASSERT_GE(said[1].size(), kAnswererBytes);
-  TcpListener listener = listen_tcp("lo", 0);
-  const TcpListener impostor = listen_tcp("127.0.0.1", 0);
+  Listener listener = listen_tcp("lo", 0);
+  const Listener impostor = listen_tcp("127.0.0.1", 0);
   std::vector<std::string> addresses = impostor.addresses;
   addresses.insert(addresses.end(), listener.addresses.begin(), listener.addresses.end());
   auto one = connect(1, {}, addresses);
@@ -540,8 +539,8 @@ TEST_P(Replay, a_recorded_answerer_is_not_believed) {
 
 /// At one of a peer's addresses, as may happen where another network uses it, too.
 TEST_P(Replay, an_answerer_who_falls_silent_costs_seconds_and_not_the_deadline) {
-  TcpListener listener = listen_tcp("lo", 0);
-  const TcpListener stranger = listen_tcp("127.0.0.1", 0);
+  Listener listener = listen_tcp("lo", 0);
+  const Listener stranger = listen_tcp("127.0.0.1", 0);
   std::vector<std::string> addresses = stranger.addresses;
   addresses.insert(addresses.end(), listener.addresses.begin(), listener.addresses.end());
   const auto begun = Clock::now();

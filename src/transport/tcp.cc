@@ -1,5 +1,4 @@
-#include "transport/tcp.h"
-
+// `tcp`: ranks on different hosts, two connections per pair: for messages, and for signals.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -7,6 +6,7 @@
 
 #include "transport/meeting.h"
 #include "transport/tcp_connection.h"
+#include "transport/transport_kinds.h"
 
 namespace gradwire {
 namespace {
@@ -27,14 +27,14 @@ constexpr Signal signal_of(Tag tag) {
 /// wanted yet. Signals go over the other, past them, and aborts over both.
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(const TcpOptions& options, Streams messages, Streams signals)
+  TcpTransport(const TransportOptions& options, Streams messages, Streams signals)
       : count_(options.count),
         connections_(2 * options.count),
         watched_(2 * options.count),
         poll_(epoll_create1(EPOLL_CLOEXEC)) {
     for (std::size_t i = 0; i < options.peers.size(); ++i) {
       const std::uint32_t peer = options.peers[i];
-      add(peer, peer, std::move(messages[i]), options.max_message_bytes);
+      add(peer, peer, std::move(messages[i]), options.message_bytes);
       add(signals_of(peer), peer, std::move(signals[i]), 0);
     }
   }
@@ -168,9 +168,7 @@ class TcpTransport final : public Transport {
   bool eager_ = false;  // something was queued since the last progress
 };
 
-}  // namespace
-
-std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener listener) {
+std::unique_ptr<Transport> connect_tcp(const TransportOptions& options, Listener listener) {
   const auto call = [&](std::uint32_t rank, std::size_t failures) {
     // Begins with another address after a failure: what answers at one may not be the peer.
     const std::vector<std::string>& addresses = options.addresses[rank];
@@ -198,5 +196,14 @@ std::unique_ptr<Transport> connect_tcp(const TcpOptions& options, TcpListener li
   Streams signals = streams(std::move(lines[1]));
   return std::make_unique<TcpTransport>(options, std::move(messages), std::move(signals));
 }
+
+}  // namespace
+
+const TransportKind kTcp = {.name = "tcp",
+                            .reach = TransportKind::Reach::everywhere,
+                            .in_auto = TransportKind::Auto::without_mpi,
+                            .no_tls = {},
+                            .listen = listen_tcp,
+                            .connect = connect_tcp};
 
 }  // namespace gradwire

@@ -82,7 +82,7 @@ struct Client {
 
 class Server {
  public:
-  Server(TcpListener listener, const Side& side, Deadline deadline)
+  Server(Listener listener, const Side& side, Deadline deadline)
       : listener_(std::move(listener)),
         deadline_(deadline),
         stop_(eventfd(0, EFD_CLOEXEC)),
@@ -207,7 +207,7 @@ class Server {
            static_cast<ssize_t>(text.size());
   }
 
-  TcpListener listener_;
+  Listener listener_;
   Deadline deadline_;
   bool leaves_ = false;  // nobody is let in any more
   FileDescriptor stop_;

@@ -308,25 +308,30 @@ TEST(Encryption, is_what_was_asked_for_or_a_sentence) {
   const struct {
     EncryptionOptions options;
     bool secret;
-    std::string transport, expected;
+    const TransportKind& kind;
+    std::string expected;
   } cases[] = {
-      {{"auto", {}}, false, "auto", "plain"},
-      {{"auto", {}}, true, "auto", "tls"},
-      {{"auto", {}}, true, "shm", "plain"},
-      {{"auto", files}, false, "tcp", "tls"},
-      {{"none", {}}, true, "tcp", "plain"},
-      {{"tls", {}}, true, "tcp", "tls"},
-      {{"tls", {}}, false, "tcp", "give all ranks the same secret"},
-      {{"tls", {}}, true, "shm", "take transport auto or tcp"},
-      {{"auto", files}, false, "shm", "take transport auto or tcp"},
-      {{"none", files}, false, "tcp", "leave out one of them"},
-      {{"auto", partly}, true, "tcp", "needs all of certificate, private_key and authority"},
-      {{"ssl", {}}, true, "tcp", "take auto, tls or none"},
+      {{"auto", {}}, false, kTcp, "plain"},
+      {{"auto", {}}, true, kTcp, "tls"},
+      {{"auto", {}}, true, kShm, "plain"},
+      {{"auto", files}, false, kTcp, "tls"},
+      {{"none", {}}, true, kTcp, "plain"},
+      {{"tls", {}}, true, kTcp, "tls"},
+      {{"tls", {}}, false, kTcp, "give all ranks the same secret"},
+      {{"tls", {}}, true, kShm, "take transport auto or tcp"},
+      {{"auto", files}, false, kShm, "take transport auto or tcp"},
+      {{"auto", {}}, false, kMpi, "plain"},
+      {{"none", {}}, true, kMpi, "plain"},
+      {{"auto", {}}, true, kMpi, "take transport tcp, or encryption none"},
+      {{"auto", files}, false, kMpi, "take transport tcp, or encryption none"},
+      {{"none", files}, false, kTcp, "leave out one of them"},
+      {{"auto", partly}, true, kTcp, "needs all of certificate, private_key and authority"},
+      {{"ssl", {}}, true, kTcp, "take auto, tls or none"},
   };
   for (const auto& each : cases) {
     std::string found;
     try {
-      found = choose_encryption(each.options, each.secret, each.transport) ? "tls" : "plain";
+      found = choose_encryption(each.options, each.secret, each.kind) ? "tls" : "plain";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       found = error.what();

@@ -6,9 +6,8 @@
 #include <thread>
 
 #include "transport/inproc.h"
-#include "transport/shm.h"
-#include "transport/tcp.h"
 #include "transport/test_authority.h"
+#include "transport/transport_kinds.h"
 
 namespace gradwire::test {
 namespace {
@@ -39,43 +38,43 @@ Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
 
 Routers make_shm(std::uint32_t ranks) {
   const Job job = Job::random();
-  std::vector<ShmListener> listeners;
-  std::vector<std::string> names;
+  std::vector<Listener> listeners;
+  std::vector<std::vector<std::string>> names;
   for (std::uint32_t me = 0; me < ranks; ++me) {
-    listeners.push_back(listen_shm());
-    names.push_back(listeners.back().name);
+    listeners.push_back(kShm.listen("", 0));
+    names.push_back(listeners.back().addresses);
   }
   return connect_all(ranks, [&](std::uint32_t me) {
-    return connect_shm({.job = job,
-                        .me = me,
-                        .count = ranks,
-                        .peers = all_but(me, ranks),
-                        .names = names,
-                        .message_bytes = kPartyMessageBytes,
-                        .deadline = soon()},
-                       std::move(listeners[me]));
+    return kShm.connect({.job = job,
+                         .me = me,
+                         .count = ranks,
+                         .peers = all_but(me, ranks),
+                         .addresses = names,
+                         .message_bytes = kPartyMessageBytes,
+                         .deadline = soon()},
+                        std::move(listeners[me]));
   });
 }
 
 /// `tls`: of each rank.
 Routers make_tcp_with(std::uint32_t ranks, const std::function<Tls(std::uint32_t rank)>& tls) {
   const Job job = Job::random();
-  std::vector<TcpListener> listeners;
+  std::vector<Listener> listeners;
   std::vector<std::vector<std::string>> addresses;
   for (std::uint32_t me = 0; me < ranks; ++me) {
     listeners.push_back(listen_tcp("lo", 0));
     addresses.push_back(listeners.back().addresses);
   }
   return connect_all(ranks, [&](std::uint32_t me) {
-    return connect_tcp({.job = job,
-                        .me = me,
-                        .count = ranks,
-                        .peers = all_but(me, ranks),
-                        .addresses = addresses,
-                        .max_message_bytes = kPartyMessageBytes,
-                        .deadline = soon(),
-                        .tls = tls(me)},
-                       std::move(listeners[me]));
+    return kTcp.connect({.job = job,
+                         .me = me,
+                         .count = ranks,
+                         .peers = all_but(me, ranks),
+                         .addresses = addresses,
+                         .message_bytes = kPartyMessageBytes,
+                         .deadline = soon(),
+                         .tls = tls(me)},
+                        std::move(listeners[me]));
   });
 }
 

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "gradwire/error.h"
-#include "transport/tcp.h"
+#include "transport/addresses.h"
+#include "transport/job.h"
 
 namespace gradwire::cli {
 namespace {
@@ -30,7 +31,7 @@ FileDescriptor call(const std::string& addresses, Deadline deadline) {
   throw Error(ErrorCode::unavailable, "the next rank cannot be reached to measure the link");
 }
 
-FileDescriptor take_call(const TcpListener& listener, Deadline deadline) {
+FileDescriptor take_call(const Listener& listener, Deadline deadline) {
   std::vector<pollfd> polled;
   for (const int socket : listener.descriptors()) polled.push_back({socket, POLLIN, 0});
   while (Clock::now() < deadline) {
@@ -75,7 +76,7 @@ double drain(int socket) {
 double measure_link_speed(Store& store, std::uint32_t rank, std::uint32_t size,
                           std::chrono::milliseconds duration) {
   const Deadline deadline = Clock::now() + std::chrono::seconds(60);
-  const TcpListener listener = listen_tcp("", 0);
+  const Listener listener = listen_tcp("", 0);
   store.set(fmt::format("link-{}", rank), join_lines(listener.addresses), deadline);
   const FileDescriptor out =
       call(store.get(fmt::format("link-{}", (rank + 1) % size), deadline), deadline);
