@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Folder: the folders it may include besides itself and the public headers. Lowest layer first.
 _BASE = ["base"]
 _TENSOR = [*_BASE, "tensor"]
-_DOING = [*_TENSOR, "trace"]  # codec, collective and transport never include one another
-_DECIDING = [*_DOING, "codec", "collective", "transport"]
+_DOING = [*_TENSOR, "trace"]  # codec, collective and net … rendezvous never include one another
+_DECIDING = [*_DOING, "codec", "collective", "net", "transport", "rendezvous"]
 _ENGINE = [*_DECIDING, "feedback", "adapt", "plan"]
 _C_API = [*_ENGINE, "engine"]
 _TOP = [*_C_API, "c_api"]
@@ -28,7 +28,9 @@ MAY_INCLUDE = {
     "src/trace": _TENSOR,
     "src/codec": _DOING,
     "src/collective": _DOING,
-    "src/transport": _DOING,
+    "src/net": _BASE,
+    "src/transport": [*_DOING, "net"],
+    "src/rendezvous": [*_DOING, "net", "transport"],
     "src/feedback": _DECIDING,
     "src/adapt": _DECIDING,
     "src/plan": _DECIDING,
@@ -143,6 +145,8 @@ class SelfCheck(unittest.TestCase):
             ("src/codec/a.cc", '"transport/tcp.h"'),
             ("src/codec/kernels/a.cc", '"collective/ring.h"'),
             ("src/collective/a.cc", '"codec/frame.h"'),
+            ("src/net/a.cc", '"transport/transport.h"'),
+            ("src/transport/a.cc", '"rendezvous/store.h"'),
             ("src/plan/a.cc", '"engine/executor.h"'),
             ("src/engine/a.cc", "<c_api/handle.h>"),
             ("include/gradwire/a.h", '"base/bytes.h"'),
@@ -157,6 +161,7 @@ class SelfCheck(unittest.TestCase):
         for path, include in [
             ("src/codec/a.cc", '"codec/frame.h"'),
             ("src/codec/kernels/a.cc", '"base/bytes.h"'),
+            ("src/rendezvous/a.cc", '"transport/router.h"'),
             ("src/engine/a.cc", '"plan/plan.h"'),
             ("src/base/a.cc", '"gradwire/error.h"'),
             ("src/base/a.cc", "<vector>"),

@@ -84,7 +84,7 @@ class Attack:
 
     def call(self, names, job):
         """With the first words of the rank that is still to come, as who knows the job says them:
-        magic, version, purpose, job, from, to, nonce (src/transport/handshake.h)."""
+        magic, version, purpose, job, from, to, nonce (src/net/handshake.h)."""
         for rank, name in enumerate(names):
             hello = struct.pack("<IHH16sII32s", 0x31485747, 2, 1, job, SIZE - 1, rank, bytes(32))
             self.calls.append(socket.socket(socket.AF_UNIX))

@@ -12,9 +12,9 @@
 #include "engine/parts.h"
 #include "engine/pieces.h"
 #include "plan/route.h"
+#include "rendezvous/rendezvous.h"
 #include "transport/inproc.h"
 #include "transport/mpi_world.h"
-#include "transport/rendezvous.h"
 
 namespace gradwire {
 namespace {

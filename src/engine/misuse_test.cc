@@ -13,7 +13,7 @@
 #include "engine/engine_test_ranks.h"
 #include "gradwire/error.h"
 #include "gradwire/frame.h"
-#include "transport/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 namespace gradwire {
 namespace {

@@ -15,7 +15,7 @@
 #include "engine/layout.h"
 #include "feedback/residuals.h"
 #include "gradwire/communicator.h"
-#include "transport/job.h"
+#include "net/job.h"
 
 namespace gradwire::engine {
 

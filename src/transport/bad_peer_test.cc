@@ -13,7 +13,7 @@
 #include "base/bytes.h"
 #include "base/checksum.h"
 #include "gradwire/error.h"
-#include "transport/meeting.h"
+#include "net/mesh.h"
 #include "transport/tcp_connection.h"
 #include "transport/transport_kinds.h"
 #include "transport/transport_test_party.h"

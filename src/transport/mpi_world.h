@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "transport/job.h"
+#include "net/job.h"
 #include "transport/mpi_calls.h"
 
 namespace gradwire {

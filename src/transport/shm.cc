@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "gradwire/error.h"
-#include "transport/meeting.h"
+#include "net/mesh.h"
 #include "transport/memory_transport.h"
 #include "transport/transport_kinds.h"
 

@@ -4,7 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "transport/meeting.h"
+#include "net/mesh.h"
 #include "transport/tcp_connection.h"
 #include "transport/transport_kinds.h"
 

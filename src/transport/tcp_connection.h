@@ -5,8 +5,8 @@
 #include <deque>
 #include <memory>
 
+#include "net/stream.h"
 #include "transport/message_buffers.h"
-#include "transport/stream.h"
 #include "transport/transport.h"
 
 namespace gradwire {

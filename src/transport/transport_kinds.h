@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/addresses.h"
-#include "transport/job.h"
-#include "transport/tls.h"
+#include "net/addresses.h"
+#include "net/job.h"
+#include "net/tls.h"
 #include "transport/transport.h"
 
 namespace gradwire {

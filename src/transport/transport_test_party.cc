@@ -5,8 +5,8 @@
 #include <atomic>
 #include <thread>
 
+#include "net/test_authority.h"
 #include "transport/inproc.h"
-#include "transport/test_authority.h"
 #include "transport/transport_kinds.h"
 
 namespace gradwire::test {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "gradwire/error.h"
-#include "transport/addresses.h"
-#include "transport/job.h"
+#include "net/addresses.h"
+#include "net/job.h"
 
 namespace gradwire::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "transport/store.h"
+#include "rendezvous/store.h"
 
 namespace gradwire::cli {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/meeting.h"
-#include "transport/stream.h"
+#include "net/mesh.h"
+#include "net/stream.h"
 
 struct ssl_ctx_st;
 

@@ -1,4 +1,4 @@
-#include "transport/addresses.h"
+#include "net/addresses.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -10,12 +10,12 @@
 #include <sys/socket.h>
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <set>
 #include <string_view>
 
 #include "gradwire/error.h"
-#include "transport/store.h"
 
 namespace {
 
@@ -139,49 +139,13 @@ TEST(ListenTcp, an_interface_that_is_not_there_is_refused_with_those_that_are) {
   expect_part(error, "lo (127.0.0.1)");
 }
 
-std::string free_port() { return port_of(listen_tcp("127.0.0.1", 0)); }
-
-TEST(TcpStoreAddress, the_store_listens_on_its_host_alone) {
-  const std::string port = free_port();
-  const auto zero = open_store("tcp:127.0.0.1:" + port, 0, in(5000));
-  EXPECT_TRUE(answers("127.0.0.1", port));
-  EXPECT_FALSE(answers("127.0.0.2", port));
-}
-
-TEST(TcpStoreAddress, a_host_of_no_interface_that_leads_here_will_do) {
-  const std::string port = free_port();  // as 127.0.1.1, which Debian gives a host's name
-  const auto zero = open_store("tcp:127.0.1.1:" + port, 0, in(5000));
-  EXPECT_TRUE(answers("127.0.1.1", port));
-  EXPECT_FALSE(answers("127.0.0.1", port));
-}
-
-TEST(TcpStoreAddress, all_addresses_have_to_be_asked_for) {
-  const std::string port = free_port();
-  const auto zero = open_store("tcp:0.0.0.0:" + port, 0, in(5000));
-  EXPECT_TRUE(answers("127.0.0.2", port));
-}
-
-TEST(TcpStoreAddress, a_host_elsewhere_is_refused_on_rank_0_with_what_to_give) {
-  const auto open = [] { open_store("tcp:192.0.2.7:29500", 0, in(60'000)); };
-  const std::string error = error_of(open, ErrorCode::unavailable);
-  expect_part(error, "192.0.2.7");
-  expect_part(error, "lo (127.0.0.1)");
-  expect_part(error, "0.0.0.0");
-}
-
-TEST(TcpStoreAddress, who_waits_for_ranks_on_loopback_hears_that_no_other_host_reaches_it) {
-  const auto zero = open_store("tcp:localhost:" + free_port(), 0, in(5000));
-  expect_part(error_of([&] { zero->get("never", in(50)); }, ErrorCode::timeout),
-              "which no other host reaches");
-}
-
 TEST(Resolving, a_silent_name_server_is_a_timeout_that_names_the_host) {
-  for (const std::uint32_t rank : {0u, 1u}) {
-    const Deadline limit = in(2000);
-    const auto open = [&] { open_store("tcp:slow.invalid:29500", rank, in(200)); };
-    expect_part(error_of(open, ErrorCode::timeout), "slow.invalid");
-    EXPECT_LT(Clock::now(), limit);
-  }
+  const Deadline limit = in(2000);
+  const auto listen = [] { listen_tcp_host("slow.invalid", 29500, in(200)); };
+  const auto connect = [] { connect_tcp_host("slow.invalid", "29500", in(200)); };
+  expect_part(error_of(listen, ErrorCode::timeout), "slow.invalid");
+  expect_part(error_of(connect, ErrorCode::timeout), "slow.invalid");
+  EXPECT_LT(Clock::now(), limit);
   const std::lock_guard lock(silent_server.mutex);
   silent_server.answers = true;
   silent_server.changed.notify_all();

@@ -1,4 +1,4 @@
-#include "transport/encryption.h"
+#include "rendezvous/encryption.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "transport/handshake.h"
+#include "net/handshake.h"
 
 namespace gradwire {
 

@@ -1,4 +1,4 @@
-#include "transport/test_authority.h"
+#include "net/test_authority.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>

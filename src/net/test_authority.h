@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "transport/tls.h"
+#include "net/tls.h"
 
 namespace gradwire::test {
 

@@ -16,8 +16,8 @@
 
 #include "base/file_descriptor.h"
 #include "gradwire/error.h"
-#include "transport/job.h"
-#include "transport/store.h"
+#include "net/job.h"
+#include "rendezvous/store.h"
 
 namespace gradwire {
 namespace {

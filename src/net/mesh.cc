@@ -1,4 +1,4 @@
-#include "transport/meeting.h"
+#include "net/mesh.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

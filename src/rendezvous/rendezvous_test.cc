@@ -1,4 +1,4 @@
-#include "transport/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "gradwire/error.h"
-#include "transport/addresses.h"
-#include "transport/test_authority.h"
+#include "net/addresses.h"
+#include "net/test_authority.h"
 #include "transport/transport_test_party.h"
 
 namespace gradwire::test {

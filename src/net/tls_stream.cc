@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "gradwire/error.h"
-#include "transport/tls.h"
-#include "transport/tls_error.h"
+#include "net/tls.h"
+#include "net/tls_error.h"
 
 namespace gradwire {
 namespace {

@@ -7,10 +7,10 @@
 #include <map>
 
 #include "gradwire/error.h"
-#include "transport/job.h"
+#include "net/job.h"
+#include "rendezvous/store.h"
 #include "transport/mpi_world.h"
 #include "transport/router.h"
-#include "transport/store.h"
 #include "transport/transport_kinds.h"
 
 namespace gradwire {

@@ -11,6 +11,10 @@
 
 namespace gradwire {
 
+/// For `listen`: a crowd of strangers that fills the system's queue would keep ours out, for
+/// seconds.
+inline constexpr int kBacklog = 1024;
+
 /// Sockets that listen, and where they can be reached. Of tcp: all at one port, one per address or,
 /// for all addresses, one per family.
 struct Listener {

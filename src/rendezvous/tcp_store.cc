@@ -26,9 +26,9 @@
 
 #include "base/file_descriptor.h"
 #include "gradwire/error.h"
-#include "transport/addresses.h"
-#include "transport/handshake.h"
-#include "transport/store.h"
+#include "net/addresses.h"
+#include "net/handshake.h"
+#include "rendezvous/store.h"
 
 namespace gradwire {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cerrno>
 
-#include "transport/stream.h"
+#include "net/stream.h"
 
 namespace gradwire {
 namespace {

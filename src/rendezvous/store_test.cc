@@ -1,4 +1,4 @@
-#include "transport/store.h"
+#include "rendezvous/store.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -17,8 +17,8 @@
 
 #include "base/file_descriptor.h"
 #include "gradwire/error.h"
-#include "transport/addresses.h"
-#include "transport/handshake.h"
+#include "net/addresses.h"
+#include "net/handshake.h"
 
 namespace gradwire {
 namespace {
@@ -443,6 +443,58 @@ TEST(TcpStore, holds_so_much_and_no_more) {
   EXPECT_LT(kept, 1024);
   zero->set("a", "", in(5000));
   EXPECT_EQ(zero->get("7", in(5000)), value);
+}
+
+bool answers(const std::string& host, const std::string& port) {
+  return static_cast<bool>(connect_tcp_address(host + " " + port, in(2000)));
+}
+
+std::string error_of(const std::function<void()>& body, ErrorCode code) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_part(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
+}
+
+TEST(TcpStoreAddress, the_store_listens_on_its_host_alone) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:127.0.0.1:" + port, 0, in(5000));
+  EXPECT_TRUE(answers("127.0.0.1", port));
+  EXPECT_FALSE(answers("127.0.0.2", port));
+}
+
+TEST(TcpStoreAddress, a_host_of_no_interface_that_leads_here_will_do) {
+  const std::string port = free_port();  // as 127.0.1.1, which Debian gives a host's name
+  const auto zero = open_store("tcp:127.0.1.1:" + port, 0, in(5000));
+  EXPECT_TRUE(answers("127.0.1.1", port));
+  EXPECT_FALSE(answers("127.0.0.1", port));
+}
+
+TEST(TcpStoreAddress, all_addresses_have_to_be_asked_for) {
+  const std::string port = free_port();
+  const auto zero = open_store("tcp:0.0.0.0:" + port, 0, in(5000));
+  EXPECT_TRUE(answers("127.0.0.2", port));
+}
+
+TEST(TcpStoreAddress, a_host_elsewhere_is_refused_on_rank_0_with_what_to_give) {
+  const auto open = [] { open_store("tcp:192.0.2.7:29500", 0, in(60'000)); };
+  const std::string error = error_of(open, ErrorCode::unavailable);
+  expect_part(error, "192.0.2.7");
+  expect_part(error, "lo (127.0.0.1)");
+  expect_part(error, "0.0.0.0");
+}
+
+TEST(TcpStoreAddress, who_waits_for_ranks_on_loopback_hears_that_no_other_host_reaches_it) {
+  const auto zero = open_store("tcp:localhost:" + free_port(), 0, in(5000));
+  expect_part(error_of([&] { zero->get("never", in(50)); }, ErrorCode::timeout),
+              "which no other host reaches");
 }
 
 TEST(OpenStore, what_is_no_store_is_refused_with_what_is) {

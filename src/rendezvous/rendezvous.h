@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "transport/encryption.h"
+#include "rendezvous/encryption.h"
+#include "rendezvous/store.h"
 #include "transport/router.h"
-#include "transport/store.h"
 
 namespace gradwire {
 

@@ -1,4 +1,4 @@
-#include "transport/store.h"
+#include "rendezvous/store.h"
 
 #include <fmt/format.h>
 

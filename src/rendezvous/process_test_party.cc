@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "gradwire/error.h"
+#include "rendezvous/rendezvous.h"
 #include "transport/mpi_world.h"
-#include "transport/rendezvous.h"
 #include "transport/transport_test_party.h"
 
 namespace gradwire::test {

@@ -1,4 +1,4 @@
-#include "transport/rendezvous.h"
+#include "rendezvous/rendezvous.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/file_descriptor.h"
-#include "transport/job.h"
+#include "net/job.h"
 
 namespace gradwire {
 

@@ -1,4 +1,4 @@
-#include "transport/tls.h"
+#include "net/tls.h"
 
 #include <fmt/format.h>
 #include <openssl/ssl.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "gradwire/error.h"
-#include "transport/tls_error.h"
+#include "net/tls_error.h"
 
 namespace gradwire {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/addresses.h"
+#include "net/addresses.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "gradwire/error.h"
-#include "transport/handshake.h"
+#include "net/job.h"
 
 namespace gradwire {
 namespace {

@@ -23,16 +23,12 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "transport/job.h"
+#include "net/job.h"
 
 namespace gradwire {
 
 /// What the connection is for. One that was made for something else is refused.
 enum class Purpose : std::uint16_t { shm = 1, tcp = 2, store = 3 };
-
-/// For `listen`: a crowd of strangers that fills the system's queue would keep ours out, for
-/// seconds.
-inline constexpr int kBacklog = 1024;
 
 struct Hello {
   std::uint32_t magic = 0;

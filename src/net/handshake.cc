@@ -1,4 +1,4 @@
-#include "transport/handshake.h"
+#include "net/handshake.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

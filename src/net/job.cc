@@ -1,4 +1,4 @@
-#include "transport/job.h"
+#include "net/job.h"
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "gradwire/error.h"
-#include "transport/tls_error.h"
+#include "net/tls_error.h"
 
 namespace gradwire {
 namespace {
