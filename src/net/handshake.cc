@@ -21,7 +21,7 @@ constexpr Proof kOtherKey{};                          // instead of a welcome
 constexpr auto kPatience = std::chrono::seconds(10);  // with each of them
 constexpr auto kWelcome = std::chrono::seconds(3);    // until who has answered says it
 
-/// The proof of one side's word after all that was said before.
+/// The proof of one end's word after all that was said before.
 Proof prove(const Job& job, std::string_view word, const Hello& hello,
             const std::array<std::byte, 32>& nonce) {
   std::byte said[16 + sizeof(Hello) + 32] = {};
@@ -39,8 +39,8 @@ bool send_all(int socket, const T& message) {
 }
 
 /// On a Unix socket: whether the other end is a process of this user.
-bool may_be_ours(const Side& side, int socket) {
-  if (side.purpose != Purpose::shm) return true;
+bool may_be_ours(const Identity& identity, int socket) {
+  if (identity.purpose != Purpose::shm) return true;
   ucred other{};
   socklen_t length = sizeof(other);
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &length) == 0 &&
@@ -79,16 +79,16 @@ std::optional<T> receive(int socket, Deadline deadline) {
 
 /// Says hello and proves itself. `job_of(answer)` is the job by which it does.
 template <class JobOf>
-Introduced introduce_by(const Side& side, std::uint32_t peer, int socket, Deadline deadline,
-                        JobOf job_of) {
+HandshakeResult shake_hands_by(const Identity& identity, std::uint32_t peer, int socket,
+                               Deadline deadline, JobOf job_of) {
   Hello hello{.magic = kMagic,
               .version = kVersion,
-              .purpose = side.purpose,
-              .job = side.job.id,
-              .from = side.me,
+              .purpose = identity.purpose,
+              .job = identity.job.id,
+              .from = identity.me,
               .to = peer};
   fill_random(hello.nonce);
-  if (!may_be_ours(side, socket) || !send_all(socket, hello)) return {};
+  if (!may_be_ours(identity, socket) || !send_all(socket, hello)) return {};
   const auto answer = receive<Answer>(socket, std::min(deadline, Clock::now() + kPatience));
   if (!answer) return {};
   const Job& job = job_of(*answer);
@@ -99,44 +99,46 @@ Introduced introduce_by(const Side& side, std::uint32_t peer, int socket, Deadli
   const auto welcome = receive<Proof>(socket, std::min(deadline, Clock::now() + kWelcome));
   if (!welcome) return {};
   if (!equal(*welcome, proof("welcome"))) return {.other_key = equal(*welcome, kOtherKey)};
-  return {.taken = true, .key = proof("session")};
+  return {.accepted = true, .key = proof("session")};
 }
 
 }  // namespace
 
-Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline) {
-  return introduce_by(side, peer, socket, deadline,
-                      [&](const Answer&) -> const Job& { return side.job; });
+HandshakeResult shake_hands(const Identity& identity, std::uint32_t peer, int socket,
+                            Deadline deadline) {
+  return shake_hands_by(identity, peer, socket, deadline,
+                        [&](const Answer&) -> const Job& { return identity.job; });
 }
 
-Introduced introduce_to_store(Side& side, const std::string& secret, int socket,
-                              Deadline deadline) {
-  return introduce_by(side, 0, socket, deadline, [&](const Answer& answer) -> const Job& {
-    // The id alone does not tell: an impostor may answer with that of a side which has no job yet,
-    // and know its key, which nobody has made.
-    const bool known = side.job.id == answer.job && side.job.key != Job{}.key;
+HandshakeResult shake_hands_with_store(Identity& identity, const std::string& secret, int socket,
+                                       Deadline deadline) {
+  return shake_hands_by(identity, 0, socket, deadline, [&](const Answer& answer) -> const Job& {
+    // The id alone does not tell: an impostor may answer with that of a caller which has no job
+    // yet, and know its key, which nobody has made.
+    const bool known = identity.job.id == answer.job && identity.job.key != Job{}.key;
     if (!known) {
-      side.job.id = answer.job;
-      side.job.set_key(secret);
+      identity.job.id = answer.job;
+      identity.job.set_key(secret);
     }
-    return side.job;
+    return identity.job;
   });
 }
 
-Reception::Reception(const Side& side, std::vector<int> listeners, std::size_t crowd,
-                     std::function<bool(std::uint32_t)> expects, Arrived arrived)
-    : side_(side),
+Acceptor::Acceptor(const Identity& identity, std::vector<int> listeners,
+                   std::size_t expected_callers, std::function<bool(std::uint32_t)> expects,
+                   Arrived arrived)
+    : identity_(identity),
       listeners_(std::move(listeners)),
-      most_callers_(kMaxStrangers + crowd),
+      most_callers_(kMaxStrangers + expected_callers),
       expects_(std::move(expects)),
       arrived_(std::move(arrived)) {}
 
-void Reception::add_to(std::vector<pollfd>& polled) const {
+void Acceptor::add_to(std::vector<pollfd>& polled) const {
   for (const int listener : listeners_) polled.push_back({listener, POLLIN, 0});
   for (const Caller& caller : callers_) polled.push_back({caller.socket.get(), POLLIN, 0});
 }
 
-void Reception::look(std::span<const pollfd> polled) {
+void Acceptor::look(std::span<const pollfd> polled) {
   const Deadline now = Clock::now();
   for (std::size_t i = callers_.size(); i-- > 0;) {
     const bool spoke = polled[listeners_.size() + i].revents != 0;
@@ -148,17 +150,17 @@ void Reception::look(std::span<const pollfd> polled) {
   }
 }
 
-void Reception::open(int listener) {
+void Acceptor::open(int listener) {
   FileDescriptor socket = FileDescriptor::not_inherited(
       [&] { return accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
-  if (socket && !may_be_ours(side_, socket.get())) return;
+  if (socket && !may_be_ours(identity_, socket.get())) return;
   // Room is made also when descriptors are out: else the listener would keep us busy.
   if (!socket || callers_.size() == most_callers_) make_room();
   if (socket) callers_.push_back({std::move(socket), Clock::now() + kPatience});
 }
 
 /// The oldest goes, of those who have said nothing sensible before others.
-void Reception::make_room() {
+void Acceptor::make_room() {
   const auto silent = std::find_if(callers_.begin(), callers_.end(),
                                    [](const Caller& each) { return !each.said_hello(); });
   const auto goes = silent != callers_.end() ? silent : callers_.begin();
@@ -166,7 +168,7 @@ void Reception::make_room() {
 }
 
 /// False when the caller is to be forgotten, or has become a peer.
-bool Reception::hear(Caller& caller) {
+bool Acceptor::hear(Caller& caller) {
   if (!caller.said_hello()) {
     const Gathering result = gather(caller.socket.get(), caller.hello.bytes, caller.hello.have);
     if (result != Gathering::complete) return result == Gathering::more;
@@ -180,22 +182,22 @@ bool Reception::hear(Caller& caller) {
   return false;
 }
 
-bool Reception::answer(Caller& caller) const {
+bool Acceptor::answer(Caller& caller) const {
   const Hello hello = load<Hello>(caller.hello.bytes);
   const bool ours = hello.magic == kMagic && hello.version == kVersion &&
-                    hello.purpose == side_.purpose &&
-                    (hello.job == side_.job.id || hello.purpose == Purpose::store) &&
-                    hello.to == side_.me && expects_(hello.from);
+                    hello.purpose == identity_.purpose &&
+                    (hello.job == identity_.job.id || hello.purpose == Purpose::store) &&
+                    hello.to == identity_.me && expects_(hello.from);
   if (!ours) return false;
   fill_random(caller.nonce);
-  return send_all(caller.socket.get(), Answer{caller.nonce, side_.job.id});
+  return send_all(caller.socket.get(), Answer{caller.nonce, identity_.job.id});
 }
 
 /// False when the caller has not proved what it said.
-bool Reception::welcome(Caller& caller) {
+bool Acceptor::welcome(Caller& caller) {
   const Hello hello = load<Hello>(caller.hello.bytes);
   const auto proof = [&](std::string_view word) {
-    return prove(side_.job, word, hello, caller.nonce);
+    return prove(identity_.job, word, hello, caller.nonce);
   };
   if (!equal(load<Proof>(caller.proof.bytes), proof("caller"))) return false;
   // Its rank may have come meanwhile. The caller may have gone, if we were slow: it calls again.

@@ -5,7 +5,7 @@
 //   caller   -> Proof     that it knows the key
 //   answerer -> Proof     the same, and that it takes the caller; or zeros: another key
 //
-// Proofs are HMAC-SHA256 over everything said before, so nothing can be replayed: each side's nonce
+// Proofs are HMAC-SHA256 over everything said before, so nothing can be replayed: each end's nonce
 // is new. Who answers says nothing by which a guess at the key could be tried until the caller has
 // proved itself. A stranger can make us keep one `Hello` per connection for a few seconds, nothing
 // more. In a crowd of strangers a peer may be turned away, too: it calls again until the deadline.
@@ -47,35 +47,37 @@ struct Answer {
 };
 static_assert(sizeof(Answer) == 48);
 
-/// This end of connections to come.
-struct Side {
+/// As whom this end of a connection speaks.
+struct Identity {
   Job job;
   Purpose purpose = Purpose::tcp;
   std::uint32_t me = 0;
 };
 
-struct Introduced {
-  bool taken = false;
-  bool other_key = false;  ///< not taken, because who answered has another key
-  Proof key{};             ///< of this connection; both ends know it and nobody else
+struct HandshakeResult {
+  bool accepted = false;
+  bool other_key = false;  ///< True when it was not accepted because the answerer has another key.
+  Proof key{};             ///< The session key: both ends know it and nobody else.
 };
 
-/// The caller's side, on a connected socket.
-Introduced introduce(const Side& side, std::uint32_t peer, int socket, Deadline deadline);
-/// The same for who calls a store: `side` learns the store's job from the answer, with the key that
-/// the `secret` makes. That takes a while, and is done again only when another job answers.
-Introduced introduce_to_store(Side& side, const std::string& secret, int socket, Deadline deadline);
+/// The caller's end, on a connected socket.
+HandshakeResult shake_hands(const Identity& identity, std::uint32_t peer, int socket,
+                            Deadline deadline);
+/// The same for who calls a store: `identity` learns the store's job from the answer, with the key
+/// that the `secret` makes. That takes a while, and is done again only when another job answers.
+HandshakeResult shake_hands_with_store(Identity& identity, const std::string& secret, int socket,
+                                       Deadline deadline);
 
-/// The answerer's side: callers who have proved nothing yet, bounded in number, bytes and time.
-class Reception {
+/// The answerer's end: callers who have proved nothing yet, bounded in number, bytes and time.
+class Acceptor {
  public:
   /// What a caller becomes. The socket does not block.
   using Arrived = std::function<void(std::uint32_t rank, FileDescriptor socket, const Proof& key)>;
 
-  /// `expects`: whether a caller with this rank is awaited now. `crowd`: how many of ours may call
-  /// at once.
-  Reception(const Side& side, std::vector<int> listeners, std::size_t crowd,
-            std::function<bool(std::uint32_t rank)> expects, Arrived arrived);
+  /// `expects`: whether a caller with this rank is awaited now. `expected_callers`: how many of
+  /// ours may call at once.
+  Acceptor(const Identity& identity, std::vector<int> listeners, std::size_t expected_callers,
+           std::function<bool(std::uint32_t rank)> expects, Arrived arrived);
 
   /// Appends what to poll; after polling, `look` takes those entries.
   void add_to(std::vector<pollfd>& polled) const;
@@ -107,7 +109,7 @@ class Reception {
   bool answer(Caller& caller) const;
   bool welcome(Caller& caller);
 
-  Side side_;
+  Identity identity_;
   std::vector<int> listeners_;
   std::size_t most_callers_;
   std::function<bool(std::uint32_t)> expects_;

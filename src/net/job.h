@@ -44,8 +44,8 @@ void fill_random(std::span<std::byte> bytes);
 
 /// What the ranks of one job share and strangers do not know. Dealt through the store.
 struct Job {
-  std::array<std::byte, 16> id{};   ///< keeps jobs on one host apart; not secret
-  std::array<std::byte, 32> key{};  ///< proves membership on every connection
+  std::array<std::byte, 16> id{};   ///< Keeps jobs on one host apart. It is not secret.
+  std::array<std::byte, 32> key{};  ///< Proves membership on every connection.
 
   static Job random();
   /// Makes the key of the id and a secret that only members know, by so much work that guessing is

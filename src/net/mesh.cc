@@ -20,18 +20,19 @@ Error late(const std::vector<std::uint32_t>& missing, bool other_key) {
                         : "is it running, can it reach this host, and has it the same secret?")};
 }
 
-/// Calls until somebody answers who knows the key, once for every line.
-std::vector<Met> call_until_taken(const Meeting& meeting, std::uint32_t peer) {
-  std::vector<Met> met;
+/// Calls until somebody answers who knows the key, as often as there are connections.
+std::vector<PeerConnection> call_until_accepted(const MeshOptions& options, std::uint32_t peer) {
+  std::vector<PeerConnection> connections;
   bool other_key = false;
   std::size_t failures = 0;
-  while (met.size() < meeting.lines) {
-    if (Clock::now() >= meeting.deadline) throw late({peer}, other_key);
-    FileDescriptor socket = meeting.call(peer, failures);
-    const Introduced result =
-        socket ? introduce(meeting.side, peer, socket.get(), meeting.deadline) : Introduced{};
-    if (result.taken) {
-      met.push_back({std::move(socket), result.key});
+  while (connections.size() < options.connections_per_peer) {
+    if (Clock::now() >= options.deadline) throw late({peer}, other_key);
+    FileDescriptor socket = options.call(peer, failures);
+    const HandshakeResult result =
+        socket ? shake_hands(options.identity, peer, socket.get(), options.deadline)
+               : HandshakeResult{};
+    if (result.accepted) {
+      connections.push_back({std::move(socket), result.key});
       continue;
     }
     other_key |= result.other_key;
@@ -39,49 +40,49 @@ std::vector<Met> call_until_taken(const Meeting& meeting, std::uint32_t peer) {
     keep_waiting();
     poll(nullptr, 0, 20);
   }
-  return met;
+  return connections;
 }
 
-/// Answers until all higher ranks have come, once for every line.
-std::map<std::uint32_t, std::vector<Met>> receive_higher(const Meeting& meeting) {
+/// Answers until all higher ranks have come, as often as there are connections.
+std::map<std::uint32_t, std::vector<PeerConnection>> receive_higher(const MeshOptions& options) {
   std::vector<std::uint32_t> missing;
-  std::copy_if(meeting.peers.begin(), meeting.peers.end(), std::back_inserter(missing),
-               [&](std::uint32_t peer) { return peer > meeting.side.me; });
-  std::map<std::uint32_t, std::vector<Met>> met;
-  Reception reception(
-      meeting.side, meeting.listeners, missing.size(),
+  std::copy_if(options.peers.begin(), options.peers.end(), std::back_inserter(missing),
+               [&](std::uint32_t peer) { return peer > options.identity.me; });
+  std::map<std::uint32_t, std::vector<PeerConnection>> connections;
+  Acceptor acceptor(
+      options.identity, options.listeners, missing.size(),
       [&](std::uint32_t rank) { return std::count(missing.begin(), missing.end(), rank) > 0; },
       [&](std::uint32_t rank, FileDescriptor socket, const Proof& key) {
-        met[rank].push_back({std::move(socket), key});
-        if (met[rank].size() == meeting.lines) std::erase(missing, rank);
+        connections[rank].push_back({std::move(socket), key});
+        if (connections[rank].size() == options.connections_per_peer) std::erase(missing, rank);
       });
   while (!missing.empty()) {
-    if (Clock::now() >= meeting.deadline) throw late(missing, false);
+    if (Clock::now() >= options.deadline) throw late(missing, false);
     std::vector<pollfd> polled;
-    reception.add_to(polled);
-    poll(polled.data(), polled.size(), milliseconds_until(meeting.deadline));
-    reception.look(polled);
+    acceptor.add_to(polled);
+    poll(polled.data(), polled.size(), milliseconds_until(options.deadline));
+    acceptor.look(polled);
   }
-  return met;
+  return connections;
 }
 
 }  // namespace
 
-std::vector<std::vector<Met>> meet(const Meeting& meeting) {
-  std::map<std::uint32_t, std::vector<Met>> met;
-  for (const std::uint32_t peer : meeting.peers) {
-    if (peer < meeting.side.me) met[peer] = call_until_taken(meeting, peer);
+std::vector<std::vector<PeerConnection>> connect_mesh(const MeshOptions& options) {
+  std::map<std::uint32_t, std::vector<PeerConnection>> connections;
+  for (const std::uint32_t peer : options.peers) {
+    if (peer < options.identity.me) connections[peer] = call_until_accepted(options, peer);
   }
-  met.merge(receive_higher(meeting));
-  std::vector<std::vector<Met>> lines(meeting.lines);
-  for (std::uint32_t line = 0; line < meeting.lines; ++line) {
-    for (const std::uint32_t peer : meeting.peers) {
-      lines[line].push_back(std::move(met[peer][line]));
-      const int socket = lines[line].back().socket.get();
+  connections.merge(receive_higher(options));
+  std::vector<std::vector<PeerConnection>> sets(options.connections_per_peer);
+  for (std::uint32_t set = 0; set < options.connections_per_peer; ++set) {
+    for (const std::uint32_t peer : options.peers) {
+      sets[set].push_back(std::move(connections[peer][set]));
+      const int socket = sets[set].back().socket.get();
       fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
     }
   }
-  return lines;
+  return sets;
 }
 
 }  // namespace gradwire

@@ -10,26 +10,25 @@
 
 namespace gradwire {
 
-/// One rank's place among its peers while connections are made.
-struct Meeting {
-  Side side;
-  std::vector<std::uint32_t> peers;  ///< ranks to be connected with
-  std::vector<int> listeners;        ///< where higher ranks call
-  /// A new connection to a lower rank, or none. `failures` is how often it did not lead there.
+struct MeshOptions {
+  Identity identity;
+  std::vector<std::uint32_t> peers;  ///< The ranks to connect with.
+  std::vector<int> listeners;        ///< Sockets at which higher ranks call.
+  /// Opens a connection to a lower rank, or none. `failures` counts those that did not lead there.
   std::function<FileDescriptor(std::uint32_t rank, std::size_t failures)> call;
   Deadline deadline;
-  std::uint32_t lines = 1;  ///< connections with every peer
+  std::uint32_t connections_per_peer = 1;
 };
 
 /// A connection on which both ends have proved their membership.
-struct Met {
-  FileDescriptor socket;  ///< non-blocking
-  Proof key{};            ///< of this connection; both ends know it and nobody else
+struct PeerConnection {
+  FileDescriptor socket;  ///< Does not block.
+  Proof key{};            ///< The session key: both ends know it and nobody else.
 };
 
-/// Connects with all peers and turns strangers away. Returns, for every line, one connection per
-/// peer, in their order; both ends count lines alike. Throws `Error(timeout)` that names the ranks
-/// that did not come.
-std::vector<std::vector<Met>> meet(const Meeting& meeting);
+/// Connects with all peers and turns strangers away. Returns `connections_per_peer` sets, each with
+/// one connection per peer, in their order; both ends count the sets alike. Throws `Error(timeout)`
+/// that names the ranks that did not come.
+std::vector<std::vector<PeerConnection>> connect_mesh(const MeshOptions& options);
 
 }  // namespace gradwire

@@ -38,7 +38,8 @@ inline constexpr std::uint64_t kRecordsPerKey = std::uint64_t{1} << 23;
 /// `Error(peer_failed)` or `Error(timeout)` that names the peer.
 std::vector<std::unique_ptr<Stream>> encrypt(const Tls& tls, std::uint32_t me,
                                              const std::vector<std::uint32_t>& peers,
-                                             std::vector<Met> met, Deadline deadline,
+                                             std::vector<PeerConnection> connections,
+                                             Deadline deadline,
                                              std::uint64_t records_per_key = kRecordsPerKey);
 
 }  // namespace gradwire

@@ -31,9 +31,10 @@ Proof derive(const Proof& key, std::string_view word, std::span<const std::byte>
 /// several records go to the system at once, without SIGPIPE.
 class TlsStream final : public Stream {
  public:
-  TlsStream(SSL_CTX* tls, Met met, std::uint32_t peer, bool calls, std::uint64_t records_per_key)
-      : below_(plain_stream(std::move(met.socket))),
-        key_(met.key),
+  TlsStream(SSL_CTX* tls, PeerConnection connection, std::uint32_t peer, bool calls,
+            std::uint64_t records_per_key)
+      : below_(plain_stream(std::move(connection.socket))),
+        key_(connection.key),
         peer_(peer),
         calls_(calls),
         records_per_key_(records_per_key),
@@ -252,13 +253,13 @@ class TlsStream final : public Stream {
 
 std::vector<std::unique_ptr<Stream>> encrypt(const Tls& tls, std::uint32_t me,
                                              const std::vector<std::uint32_t>& peers,
-                                             std::vector<Met> met, Deadline deadline,
-                                             std::uint64_t records_per_key) {
+                                             std::vector<PeerConnection> connections,
+                                             Deadline deadline, std::uint64_t records_per_key) {
   std::vector<std::unique_ptr<Stream>> streams;
   std::vector<TlsStream*> joining;
   for (std::size_t i = 0; i < peers.size(); ++i) {
-    auto stream = std::make_unique<TlsStream>(tls.get(), std::move(met[i]), peers[i], peers[i] < me,
-                                              records_per_key);
+    auto stream = std::make_unique<TlsStream>(tls.get(), std::move(connections[i]), peers[i],
+                                              peers[i] < me, records_per_key);
     joining.push_back(stream.get());
     streams.push_back(std::move(stream));
   }

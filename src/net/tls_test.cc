@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::uint64_t kFewRecords = 3;  // per key, so that keys change often
 
-/// Two connected sockets, as `meet` leaves them.
+/// Two connected sockets, as `connect_mesh` leaves them.
 struct Pair {
-  Met ends[2];
+  PeerConnection ends[2];
   Pair() {
     int sockets[2];
     socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets);
@@ -35,10 +35,10 @@ struct End {
   std::string error;
 };
 
-End join(const Tls& tls, std::uint32_t me, Met met, int milliseconds = 20'000) {
+End join(const Tls& tls, std::uint32_t me, PeerConnection connection, int milliseconds = 20'000) {
   try {
-    std::vector<Met> all;
-    all.push_back(std::move(met));
+    std::vector<PeerConnection> all;
+    all.push_back(std::move(connection));
     auto streams = encrypt(tls, me, {1 - me}, std::move(all),
                            Clock::now() + std::chrono::milliseconds(milliseconds), kFewRecords);
     return {std::move(streams[0]), {}};

@@ -385,13 +385,13 @@ TEST(TcpStore, an_impostor_without_the_secret_is_not_believed) {
   std::atomic<int> believed = 0;
   const std::jthread impostor([&](const std::stop_token& stop) {
     const auto anybody = [](std::uint32_t) { return true; };
-    Reception reception({.job = {}, .purpose = Purpose::store, .me = 0}, listener.descriptors(), 8,
-                        anybody, [&](auto&&...) { ++believed; });
+    Acceptor acceptor({.job = {}, .purpose = Purpose::store, .me = 0}, listener.descriptors(), 8,
+                      anybody, [&](auto&&...) { ++believed; });
     while (!stop.stop_requested()) {
       std::vector<pollfd> polled;
-      reception.add_to(polled);
+      acceptor.add_to(polled);
       poll(polled.data(), polled.size(), 10);
-      reception.look(polled);
+      acceptor.look(polled);
     }
   });
   const auto call = [&] { open_store("tcp:127.0.0.1:" + port, 1, in(5000), "secret"); };

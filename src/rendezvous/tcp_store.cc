@@ -82,12 +82,12 @@ struct Client {
 
 class Server {
  public:
-  Server(Listener listener, const Side& side, Deadline deadline)
+  Server(Listener listener, const Identity& identity, Deadline deadline)
       : listener_(std::move(listener)),
         deadline_(deadline),
         stop_(eventfd(0, EFD_CLOEXEC)),
-        reception_(
-            side, listener_.descriptors(), kCrowd,
+        acceptor_(
+            identity, listener_.descriptors(), kCrowd,
             [this](std::uint32_t rank) {
               return came_.size() < kMaxClients && !came_.contains(rank);
             },
@@ -115,15 +115,15 @@ class Server {
     std::vector<pollfd> polled{{leaves_ ? -1 : stop_.get(), POLLIN, 0}};
     for (const Client& client : clients_) polled.push_back({client.socket.get(), POLLIN, 0});
     const std::size_t known = clients_.size();
-    if (!leaves_) reception_.add_to(polled);
+    if (!leaves_) acceptor_.add_to(polled);
     const int a_second = 1000;  // some callers' time may be up
     poll(polled.data(), polled.size(), leaves_ ? milliseconds_until(deadline_) : a_second);
     for (std::size_t i = known; i-- > 0;) {
       if (polled[i + 1].revents == 0 || hear(clients_[i])) continue;
       clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
     }
-    if (!leaves_) reception_.look(std::span(polled).subspan(known + 1));
-    unproved_ = reception_.unproved();
+    if (!leaves_) acceptor_.look(std::span(polled).subspan(known + 1));
+    unproved_ = acceptor_.unproved();
     std::erase_if(clients_, [this](Client& client) { return !answer_waiting(client); });
     if (polled[0].revents != 0) leave();
     return !leaves_ || (!clients_.empty() && Clock::now() < deadline_);
@@ -211,7 +211,7 @@ class Server {
   Deadline deadline_;
   bool leaves_ = false;  // nobody is let in any more
   FileDescriptor stop_;
-  Reception reception_;
+  Acceptor acceptor_;
   std::vector<Client> clients_;
   std::set<std::uint32_t> came_;  // ranks that have been let in
   std::map<std::string, std::string> values_;
@@ -226,20 +226,21 @@ class TcpStore final : public Store {
            const std::string& secret, Deadline deadline)
       : where_(host + ":" + port) {
     const bool serves = rank == 0;
-    Side side{.job = {}, .purpose = Purpose::store, .me = rank};
+    Identity identity{.job = {}, .purpose = Purpose::store, .me = rank};
     if (serves) {
-      side.job = job_of_store(secret);
+      identity.job = job_of_store(secret);
       server_ = std::make_unique<Server>(
-          listen_tcp_host(host, static_cast<std::uint16_t>(std::stoi(port)), deadline), side,
+          listen_tcp_host(host, static_cast<std::uint16_t>(std::stoi(port)), deadline), identity,
           deadline);
     }
     while (true) {
       if (Clock::now() >= deadline) throw late("does not answer");
       socket_ = serves ? connect_tcp_address(server_->addresses()[0], deadline)
                        : call(host, port, deadline);
-      const Introduced result =
-          socket_ ? introduce_to_store(side, secret, socket_.get(), deadline) : Introduced{};
-      if (result.taken) return;
+      const HandshakeResult result =
+          socket_ ? shake_hands_with_store(identity, secret, socket_.get(), deadline)
+                  : HandshakeResult{};
+      if (result.accepted) return;
       if (result.other_key) throw other_secret();
       keep_waiting();
       poll(nullptr, 0, 20);

@@ -27,15 +27,15 @@ Deadline soon() { return Clock::now() + std::chrono::seconds(20); }
 
 /// Rank 1 of two: connects with rank 0 as it should, and returns its sockets.
 std::vector<FileDescriptor> join(
-    const Job& job, Purpose purpose, std::uint32_t lines,
+    const Job& job, Purpose purpose, std::uint32_t connections,
     const std::function<FileDescriptor(std::uint32_t, std::size_t)>& call) {
   std::vector<FileDescriptor> sockets;
-  for (auto& line : meet({.side = {job, purpose, 1},
+  for (auto& line : connect_mesh({.identity = {job, purpose, 1},
                     .peers = {0},
                     .listeners = {},
                     .call = call,
                     .deadline = soon(),
-                    .lines = lines})) {
+                    .connections_per_peer = connections})) {
     sockets.push_back(std::move(line[0].socket));
   }
   return sockets;
@@ -88,7 +88,7 @@ class BadPeer : public testing::Test {
   }
 
   std::unique_ptr<Router> router_;
-  std::vector<FileDescriptor> liar_;  // for messages and for talk
+  std::vector<FileDescriptor> liar_;  // for messages and for signals
 };
 
 TEST_F(BadPeer, garbage_over_tcp_is_answered_with_an_abort) {

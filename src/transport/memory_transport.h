@@ -21,9 +21,9 @@ class OutboxMemory {
 
 /// One peer, as its connection left it.
 struct MemoryPeer {
-  std::shared_ptr<OutboxMemory> memory;  ///< the peer's outbox
-  std::shared_ptr<FileDescriptor> wake;  ///< its event, for when it sleeps
-  FileDescriptor life;  ///< a socket that closes when its process ends; none within a process
+  std::shared_ptr<OutboxMemory> memory;  ///< The peer's outbox.
+  std::shared_ptr<FileDescriptor> wake;  ///< The peer's event: who writes to it wakes the peer.
+  FileDescriptor life;  ///< A socket that closes when its process ends; none within a process.
 };
 
 class MemoryTransport final : public Transport {

@@ -174,21 +174,22 @@ std::unique_ptr<Transport> connect_shm(const TransportOptions& options, Listener
   const auto call_rank = [&](std::uint32_t rank, std::size_t) {
     return call(options.addresses[rank].front());
   };
-  std::vector<Met> met = std::move(meet({.side = {options.job, Purpose::shm, options.me},
-                                         .peers = options.peers,
-                                         .listeners = listener.descriptors(),
-                                         .call = call_rank,
-                                         .deadline = options.deadline})[0]);
+  std::vector<PeerConnection> connections =
+      std::move(connect_mesh({.identity = {options.job, Purpose::shm, options.me},
+                              .peers = options.peers,
+                              .listeners = listener.descriptors(),
+                              .call = call_rank,
+                              .deadline = options.deadline})[0]);
   listener = {};  // nobody is waited for any more
-  for (std::size_t i = 0; i < met.size(); ++i) {
-    hand_over(met[i].socket.get(), options.peers[i], own->file(), wake->get());
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    hand_over(connections[i].socket.get(), options.peers[i], own->file(), wake->get());
   }
   std::vector<MemoryPeer> peers(options.count);
-  for (std::size_t i = 0; i < met.size(); ++i) {
-    Received received = take_over(met[i].socket.get(), options.peers[i], options.deadline);
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    Received received = take_over(connections[i].socket.get(), options.peers[i], options.deadline);
     peers[options.peers[i]] = {SharedMemory::open(std::move(received.memory), size),
                                std::make_shared<FileDescriptor>(std::move(received.event)),
-                               std::move(met[i].socket)};
+                               std::move(connections[i].socket)};
   }
   return std::make_unique<MemoryTransport>(options.me, own, std::move(wake), std::move(peers));
 }

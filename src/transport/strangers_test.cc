@@ -49,7 +49,7 @@ class Besieged {
     }
     return {};
   }
-  Side side(std::uint32_t rank) const { return {job_, purpose(), rank}; }
+  Identity identity(std::uint32_t rank) const { return {job_, purpose(), rank}; }
 
  protected:
   Job job_ = Job::random();
@@ -160,7 +160,7 @@ class Strangers : public testing::TestWithParam<Kind> {
     };
     std::vector<std::future<std::unique_ptr<Router>>> connecting;
     for (std::uint32_t rank = 0; rank < kLate; ++rank) connecting.push_back(connect(rank));
-    const Crowd crowd = attack(*job_);
+    const Crowd expected_callers = attack(*job_);
     connecting.push_back(connect(kLate));
     std::vector<std::unique_ptr<Router>> routers;
     for (auto& each : connecting) routers.push_back(each.get());
@@ -172,13 +172,13 @@ class Strangers : public testing::TestWithParam<Kind> {
 };
 
 /// The first message of a caller, as a stranger who knows the job's id can make it.
-Hello hello_of(const Side& side) {
+Hello hello_of(const Identity& identity) {
   int ends[2];
   socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
   const FileDescriptor caller(ends[0]);
   const FileDescriptor answerer(ends[1]);
   shutdown(answerer.get(), SHUT_WR);
-  introduce(side, 0, caller.get(), in_seconds(5));
+  shake_hands(identity, 0, caller.get(), in_seconds(5));
   Hello hello;
   EXPECT_EQ(recv(answerer.get(), &hello, sizeof(hello), 0), static_cast<ssize_t>(sizeof(hello)));
   return hello;
@@ -211,10 +211,10 @@ bool pour(int socket, std::size_t bytes) {
 
 TEST_P(Strangers, one_who_says_nothing_is_waited_for_by_nobody) {
   expect_job_survives([](const Besieged& job) {
-    Crowd crowd;
-    crowd.push_back(job.knock());
-    EXPECT_TRUE(crowd[0]);
-    return crowd;
+    Crowd expected_callers;
+    expected_callers.push_back(job.knock());
+    EXPECT_TRUE(expected_callers[0]);
+    return expected_callers;
   });
 }
 
@@ -230,11 +230,11 @@ TEST_P(Strangers, megabytes_of_garbage_are_cut_off_at_the_first_bytes) {
 
 TEST_P(Strangers, one_with_another_key_sees_that_and_is_not_taken) {
   expect_job_survives([](const Besieged& job) {
-    Side stranger = job.side(kLate);
+    Identity stranger = job.identity(kLate);
     stranger.job.set_key("a guess");
     const FileDescriptor socket = job.knock();
-    const Introduced result = introduce(stranger, 0, socket.get(), in_seconds(5));
-    EXPECT_FALSE(result.taken);
+    const HandshakeResult result = shake_hands(stranger, 0, socket.get(), in_seconds(5));
+    EXPECT_FALSE(result.accepted);
     EXPECT_TRUE(result.other_key);
     return Crowd();
   });
@@ -242,42 +242,42 @@ TEST_P(Strangers, one_with_another_key_sees_that_and_is_not_taken) {
 
 TEST_P(Strangers, one_of_another_job_gets_no_answer) {
   expect_job_survives([](const Besieged& job) {
-    Side stranger = job.side(kLate);
+    Identity stranger = job.identity(kLate);
     stranger.job = Job::random();
     const FileDescriptor socket = job.knock();
-    const Introduced result = introduce(stranger, 0, socket.get(), in_seconds(5));
-    EXPECT_FALSE(result.taken || result.other_key);
+    const HandshakeResult result = shake_hands(stranger, 0, socket.get(), in_seconds(5));
+    EXPECT_FALSE(result.accepted || result.other_key);
     return Crowd();
   });
 }
 
 TEST_P(Strangers, a_rank_that_came_or_is_to_come_is_not_whom_a_stranger_claims_to_be) {
   expect_job_survives([](const Besieged& job) {
-    Crowd crowd;
+    Crowd expected_callers;
     for (const std::uint32_t claimed : {1u, kLate, 0u, 77u}) {
-      const Hello hello = hello_of(job.side(claimed));
+      const Hello hello = hello_of(job.identity(claimed));
       const Proof guess{};
       const FileDescriptor liar = job.knock();
       send(liar.get(), &hello, sizeof(hello), MSG_NOSIGNAL);
       send(liar.get(), &guess, sizeof(guess), MSG_NOSIGNAL);
       EXPECT_TRUE(is_hung_up(liar.get())) << claimed;
-      crowd.push_back(job.knock());  // and one who stays with its claim
-      send(crowd.back().get(), &hello, sizeof(hello), MSG_NOSIGNAL);
+      expected_callers.push_back(job.knock());  // and one who stays with its claim
+      send(expected_callers.back().get(), &hello, sizeof(hello), MSG_NOSIGNAL);
     }
-    return crowd;
+    return expected_callers;
   });
 }
 
 TEST_P(Strangers, hundreds_at_once_do_not_keep_a_rank_out) {
   expect_job_survives([](const Besieged& job) {
-    const Hello claim = hello_of(job.side(kLate));
-    Crowd crowd;
+    const Hello claim = hello_of(job.identity(kLate));
+    Crowd expected_callers;
     for (int i = 0; i < 300; ++i) {
-      crowd.push_back(job.knock());
-      if (i % 2 == 0) send(crowd.back().get(), &claim, sizeof(claim), MSG_NOSIGNAL);
+      expected_callers.push_back(job.knock());
+      if (i % 2 == 0) send(expected_callers.back().get(), &claim, sizeof(claim), MSG_NOSIGNAL);
     }
-    EXPECT_TRUE(crowd.back());
-    return crowd;
+    EXPECT_TRUE(expected_callers.back());
+    return expected_callers;
   });
 }
 
@@ -286,11 +286,11 @@ TEST_P(Strangers, a_flood_that_goes_on_does_not_keep_a_rank_out) {
   expect_job_survives([&](const Besieged& job) {
     EXPECT_TRUE(job.knock());
     flood = std::jthread([&job](const std::stop_token& stop) {
-      Crowd crowd;  // at most 200 at a time
+      Crowd expected_callers;  // at most 200 at a time
       while (!stop.stop_requested()) {
-        crowd.push_back(job.try_knock());
-        if (!crowd.back()) return;  // the door is closed: all have come
-        if (crowd.size() > 200) crowd.erase(crowd.begin());
+        expected_callers.push_back(job.try_knock());
+        if (!expected_callers.back()) return;  // the door is closed: all have come
+        if (expected_callers.size() > 200) expected_callers.erase(expected_callers.begin());
       }
     });
     return Crowd();
@@ -308,14 +308,15 @@ INSTANTIATE_TEST_SUITE_P(
 // Guesses at the key
 
 /// Whether a guess at the key can be tried on what was said: whether the right one fits anything.
-bool can_be_tried(const Side& side, const Hello& hello, const std::vector<std::byte>& said) {
+bool can_be_tried(const Identity& identity, const Hello& hello,
+                  const std::vector<std::byte>& said) {
   if (said.size() < 32) return false;
   for (const std::string word : {"answer", "caller", "welcome", "session"}) {
     std::byte before[16 + sizeof(Hello) + 32] = {};
     std::memcpy(before, word.data(), word.size());
     std::memcpy(before + 16, &hello, sizeof(hello));
     std::memcpy(before + 16 + sizeof(hello), said.data(), 32);
-    const Proof proof = prove(side.job.key, before);
+    const Proof proof = prove(identity.job.key, before);
     if (std::search(said.begin(), said.end(), proof.begin(), proof.end()) != said.end())
       return true;
   }
@@ -324,7 +325,7 @@ bool can_be_tried(const Side& side, const Hello& hello, const std::vector<std::b
 
 TEST_P(Strangers, one_who_proves_nothing_hears_nothing_to_try_guesses_on) {
   expect_job_survives([](const Besieged& job) {
-    const Hello hello = hello_of(job.side(kLate));
+    const Hello hello = hello_of(job.identity(kLate));
     const FileDescriptor stranger = job.knock();
     send(stranger.get(), &hello, sizeof(hello), MSG_NOSIGNAL);
     std::vector<std::byte> said;
@@ -336,7 +337,7 @@ TEST_P(Strangers, one_who_proves_nothing_hears_nothing_to_try_guesses_on) {
       said.insert(said.end(), bytes, bytes + n);
     }
     EXPECT_FALSE(said.empty());
-    EXPECT_FALSE(can_be_tried(job.side(0), hello, said));
+    EXPECT_FALSE(can_be_tried(job.identity(0), hello, said));
     return Crowd();
   });
 }
@@ -407,7 +408,7 @@ class Wiretap {
  private:
   struct Wire {
     FileDescriptor caller, answerer;
-    int end(std::size_t side) const { return (side == 0 ? caller : answerer).get(); }
+    int end(std::size_t identity) const { return (identity == 0 ? caller : answerer).get(); }
   };
 
   void run() {
@@ -415,7 +416,8 @@ class Wiretap {
     while (true) {
       std::vector<pollfd> polled{{listener_.sockets[0].get(), POLLIN, 0}};
       for (const Wire& wire : wires) {
-        for (const std::size_t side : {0u, 1u}) polled.push_back({wire.end(side), POLLIN, 0});
+        for (const std::size_t identity : {0u, 1u})
+          polled.push_back({wire.end(identity), POLLIN, 0});
       }
       if (poll(polled.data(), polled.size(), 20'000) <= 0) return;
       for (std::size_t i = 1; i < polled.size(); ++i) {
@@ -430,12 +432,12 @@ class Wiretap {
     }
   }
 
-  bool pass_on(const Wire& wire, std::size_t side, bool keep) {
+  bool pass_on(const Wire& wire, std::size_t identity, bool keep) {
     std::byte bytes[4096];
-    const ssize_t n = recv(wire.end(side), bytes, sizeof(bytes), 0);
+    const ssize_t n = recv(wire.end(identity), bytes, sizeof(bytes), 0);
     if (n <= 0) return false;
-    if (keep) said_[side].insert(said_[side].end(), bytes, bytes + n);
-    send(wire.end(1 - side), bytes, static_cast<std::size_t>(n), MSG_NOSIGNAL);
+    if (keep) said_[identity].insert(said_[identity].end(), bytes, bytes + n);
+    send(wire.end(1 - identity), bytes, static_cast<std::size_t>(n), MSG_NOSIGNAL);
     return true;
   }
 

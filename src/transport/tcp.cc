@@ -178,22 +178,23 @@ std::unique_ptr<Transport> connect_tcp(const TransportOptions& options, Listener
     }
     return FileDescriptor();
   };
-  auto lines = meet({.side = {options.job, Purpose::tcp, options.me},
-                     .peers = options.peers,
-                     .listeners = listener.descriptors(),
-                     .call = call,
-                     .deadline = options.deadline,
-                     .lines = 2});
-  const auto streams = [&](std::vector<Met> met) {
+  auto sets = connect_mesh({.identity = {options.job, Purpose::tcp, options.me},
+                            .peers = options.peers,
+                            .listeners = listener.descriptors(),
+                            .call = call,
+                            .deadline = options.deadline,
+                            .connections_per_peer = 2});
+  const auto streams = [&](std::vector<PeerConnection> connections) {
     if (options.tls) {
-      return encrypt(options.tls, options.me, options.peers, std::move(met), options.deadline);
+      return encrypt(options.tls, options.me, options.peers, std::move(connections),
+                     options.deadline);
     }
     Streams plain;
-    for (Met& each : met) plain.push_back(plain_stream(std::move(each.socket)));
+    for (PeerConnection& each : connections) plain.push_back(plain_stream(std::move(each.socket)));
     return plain;
   };
-  Streams messages = streams(std::move(lines[0]));
-  Streams signals = streams(std::move(lines[1]));
+  Streams messages = streams(std::move(sets[0]));
+  Streams signals = streams(std::move(sets[1]));
   return std::make_unique<TcpTransport>(options, std::move(messages), std::move(signals));
 }
 

@@ -28,20 +28,20 @@ struct Arrival {
   std::uint32_t peer = 0;
   Tag tag = 0;
   std::span<const std::byte> bytes;
-  std::uint64_t handle = 0;  ///< the transport's own
+  std::uint64_t handle = 0;  ///< By which the transport knows it.
 };
 
 /// What a peer did to us.
 enum class Fault : std::uint8_t {
-  lost,     ///< its process ended, or the connection broke
-  garbage,  ///< it sent what no gradwire sends
-  refused,  ///< it reported an error of its own, or of a third rank: see `culprit`
+  lost,     ///< Its process ended, or the connection broke.
+  garbage,  ///< It sent what no gradwire sends.
+  refused,  ///< It aborted, by an error of its own or of a third rank: see `culprit`.
 };
 
 struct Failure {
   Fault fault = Fault::lost;
-  std::uint32_t peer = 0;     ///< where the fault shows
-  std::uint32_t culprit = 0;  ///< the rank to blame; the peer itself unless it named another
+  std::uint32_t peer = 0;     ///< The rank where the fault shows.
+  std::uint32_t culprit = 0;  ///< The rank to blame: the peer itself unless it named another.
   std::string reason;
 };
 
