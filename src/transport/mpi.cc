@@ -385,7 +385,7 @@ class MpiTransport final : public Transport {
 
 /// All ranks of MPI_COMM_WORLD make it together, also those with no peer. Throws as `MpiWorld`, and
 /// `Error(invalid_argument)` when MPI counts ranks otherwise.
-std::unique_ptr<Transport> connect_mpi(const TransportOptions& options, Listener) {
+std::unique_ptr<Transport> connect_mpi(const TransportOptions& options, Listener&&) {
   auto world = std::make_unique<MpiWorld>();
   if (world->rank() != options.me || world->size() != options.count) {
     throw Error(ErrorCode::invalid_argument,

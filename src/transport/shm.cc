@@ -165,7 +165,7 @@ Listener listen_shm(const std::string&, std::uint16_t) {
   return result;
 }
 
-std::unique_ptr<Transport> connect_shm(const TransportOptions& options, Listener listener) {
+std::unique_ptr<Transport> connect_shm(const TransportOptions& options, Listener&& listener) {
   const std::size_t size = Outbox::size(options.count, options.message_bytes);
   const auto own = SharedMemory::create(size);
   Outbox(own->bytes(), options.count).create();

@@ -168,7 +168,7 @@ class TcpTransport final : public Transport {
   bool eager_ = false;  // something was queued since the last progress
 };
 
-std::unique_ptr<Transport> connect_tcp(const TransportOptions& options, Listener listener) {
+std::unique_ptr<Transport> connect_tcp(const TransportOptions& options, Listener&& listener) {
   const auto call = [&](std::uint32_t rank, std::size_t failures) {
     // Begins with another address after a failure: what answers at one may not be the peer.
     const std::vector<std::string>& addresses = options.addresses[rank];
@@ -184,6 +184,7 @@ std::unique_ptr<Transport> connect_tcp(const TransportOptions& options, Listener
                             .call = call,
                             .deadline = options.deadline,
                             .connections_per_peer = 2});
+  listener = {};  // nobody is waited for any more
   const auto streams = [&](std::vector<PeerConnection> connections) {
     if (options.tls) {
       return encrypt(options.tls, options.me, options.peers, std::move(connections),

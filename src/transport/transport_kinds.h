@@ -42,8 +42,9 @@ struct TransportKind {
   /// Opens what other ranks call. Null: they need no address. A kind that is not the last in the
   /// list to listen has one address.
   Listener (*listen)(const std::string& interface, std::uint16_t port);
-  /// Throws `Error(timeout)` that names the ranks that did not come.
-  std::unique_ptr<Transport> (*connect)(const TransportOptions& options, Listener listener);
+  /// Closes the listener when all peers have come. Throws `Error(timeout)` that names those that
+  /// did not.
+  std::unique_ptr<Transport> (*connect)(const TransportOptions& options, Listener&& listener);
 };
 
 extern const TransportKind kShm;
