@@ -44,14 +44,11 @@ Kept kept(const Communicator& rank) {
 }
 
 /// The results of all ranks.
-std::vector<Numbers> exchange(RanksHere& ranks, std::vector<Values> x, const Tensor& how,
-                              const OperationOptions& options) {
+std::vector<Numbers> exchange(RanksHere& ranks, std::vector<Values> x, const Way& way,
+                              const OperationOptions& options = {}) {
   std::vector<Numbers> results(ranks.size());
   on_all_ranks(ranks, [&](Communicator& me) {
-    Tensor tensor = how;
-    tensor.name = "x";
-    tensor.view = x[me.rank()].view();
-    tensor.feedback = true;
+    const Tensor tensor{"x", x[me.rank()].view(), way};
     me.all_reduce({&tensor, 1}, options).wait();
     results[me.rank()] = x[me.rank()].numbers();
   });
@@ -87,9 +84,9 @@ void expect_conserved(const char* codec, const Hosts& hosts, Dtype dtype, bool a
       const Numbers input = x.back().numbers();
       for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
     }
-    const auto results = exchange(
-        ranks, std::move(x), {.codec = Codec::parse(codec)},
-        {.step = step, .algorithm = algorithms[step % algorithms.size()], .average = average});
+    Way way = by(algorithms[step % algorithms.size()], codec);
+    way.feedback = Feedback{};
+    const auto results = exchange(ranks, std::move(x), way, {.step = step, .average = average});
     for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));
     for (std::size_t i = 0; i < kCount; ++i) missing[i] -= results[0][i] * unit;
   }
@@ -152,7 +149,7 @@ TEST(Conserved, one_rank_alone_keeps_what_rounding_takes) {
     for (int step = 0; step < 100; ++step) {
       Values x = gradients.next(dtype);
       const Numbers input = x.numbers();
-      const Numbers result = exchange(ranks, {x}, {.momentum = 0.9f}, {})[0];
+      const Numbers result = exchange(ranks, {x}, Way::parse("none+feedback:momentum=0.9"))[0];
       for (std::size_t i = 0; i < kCount; ++i) {
         speed[i] = 0.9f * speed[i] + input[i];
         missing[i] += speed[i] - result[i];
@@ -170,28 +167,28 @@ class NotFinite : public testing::TestWithParam<const char*> {};
 
 /// On one rank: as when a loss scaler has scaled too far up there.
 TEST_P(NotFinite, arrives_everywhere_and_leaves_the_ranks_residual_and_momentum_as_they_were) {
-  const Tensor how{.codec = Codec::parse(GetParam()), .momentum = 0.5f};
   for (const Hosts& hosts : {Hosts{1, 1}, Hosts{1, 3}, Hosts{3, 2}}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
       for (const std::string& algorithm : usable_algorithms(hosts.ranks(), hosts.per_host)) {
         SCOPED_TRACE(algorithm + ", " + name_of(dtype));
         auto ranks =
             Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
-        const OperationOptions options{.algorithm = algorithm};
+        Way how = by(algorithm, GetParam());
+        how.feedback = Feedback{.momentum = 0.5f};
         Gradients gradients;
         const auto inputs = [&] {
           std::vector<Values> x;
           while (x.size() < ranks.size()) x.push_back(gradients.next(dtype));
           return x;
         };
-        exchange(ranks, inputs(), how, options);
+        exchange(ranks, inputs(), how);
         const Kept before = kept(*ranks[0]);
         for (const float bad : {NAN, INFINITY, -INFINITY}) {
           std::vector<Values> x = inputs();
           Numbers broken = x[0].numbers();
           broken[700] = bad;
           x[0] = {broken, dtype};
-          for (const Numbers& result : exchange(ranks, std::move(x), how, options)) {
+          for (const Numbers& result : exchange(ranks, std::move(x), how)) {
             EXPECT_FALSE(std::isfinite(result[700])) << bad;
           }
           EXPECT_EQ(kept(*ranks[0]), before) << bad;
@@ -203,7 +200,7 @@ TEST_P(NotFinite, arrives_everywhere_and_leaves_the_ranks_residual_and_momentum_
           for (std::size_t i = 0; i < kCount; ++i) expected[i] += rest[i];
         }
         const std::vector<Values> zeros(ranks.size(), Values(Numbers(kCount), dtype));
-        const auto results = exchange(ranks, zeros, {}, options);
+        const auto results = exchange(ranks, zeros, by(algorithm, "none+feedback"));
         for (std::size_t i = 0; i < kCount; ++i) {
           ASSERT_NEAR(results[0][i], expected[i], 0.01 * (1 + std::fabs(expected[i]))) << i;
         }

@@ -122,20 +122,20 @@ bool all_finite(ConstTensorView input) noexcept {
   return all_finite(static_cast<const std::uint16_t*>(input.data), input.count, infinity);
 }
 
-void Residual::accumulate(ConstTensorView input, const Momentum& how) {
+void Residual::accumulate(ConstTensorView input, const Feedback& how) {
   masking = how.masking;
-  if (how.factor == 0) {
+  if (how.momentum == 0) {
     kernels::cast(input, {numbers.data(), numbers.size(), Dtype::f32}, Into::add);
     return;
   }
   momentum.resize(numbers.size());
   const float own = how.nesterov ? 1 : 0;
-  const float of_momentum = how.nesterov ? how.factor : 1;
+  const float of_momentum = how.nesterov ? how.momentum : 1;
   each_stretch(input, [&](std::size_t first, std::span<const float> gradient) {
     float* const to = numbers.data() + first;
     float* const speed = momentum.data() + first;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      const float now = how.factor * speed[i] + gradient[i];
+      const float now = how.momentum * speed[i] + gradient[i];
       to[i] += own * gradient[i] + of_momentum * now;
       speed[i] = finite_or_zero(now);
     }

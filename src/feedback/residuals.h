@@ -20,16 +20,9 @@
 
 #include "gradwire/codec.h"
 #include "gradwire/tensor.h"
+#include "gradwire/way.h"
 
 namespace gradwire {
-
-/// Momentum correction: what is held back has gained momentum before it is sent, as if it had been
-/// sent at once. `factor` 0 is none. With `masking` it ends where something was sent.
-struct Momentum {
-  float factor = 0;
-  bool nesterov = false;
-  bool masking = false;
-};
 
 /// A codec that was fitted to numbers of a step, for steps to come.
 struct FittedCodec {
@@ -52,10 +45,10 @@ struct Residual {
   bool lent = false;                              // guarded by the mutex of `Residuals`
 
   /// Adds an operation's input: the step that torch's SGD of this momentum would take.
-  void accumulate(ConstTensorView input, const Momentum& how);
+  void accumulate(ConstTensorView input, const Feedback& how);
 
   /// The codec fitted to the numbers now, or of a sparse codec one that was before, as often as
-  /// `reuse` says; see `Tensor`. `notes` are emptied if they are not of these numbers.
+  /// `reuse` says; see `Feedback`. `notes` are emptied if they are not of these numbers.
   Codec fit(const Codec& codec, std::vector<double>& notes, std::uint32_t reuse);
 
   /// Puts all numbers where the input was, and keeps what rounding takes: for a rank that is alone.

@@ -196,7 +196,8 @@ def all_reduce(
     if feedback and not name:
         raise ValueError("feedback needs a name, the same in every step")
     spec = gradwire.codec(_spec("codec", codec)).spec
-    work = channels.all_reduce(group, tensor, spec, f"/{name}", feedback, op == "mean")
+    way = f"{spec}+feedback" if feedback else spec
+    work = channels.all_reduce(group, tensor, way, f"/{name}", op == "mean")
     if async_op:
         return work
     work.wait()

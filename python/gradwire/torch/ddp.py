@@ -318,12 +318,9 @@ def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) 
             parameter._cdata: (
                 f"{compression.number}/{name}",
                 parameter.numel() * (2 if parameter.is_complex() else 1),
-                [(0, "none")] if parameter in sparse else chosen.stages_of(name, parameter),
-                chosen.feedback,
-                chosen.momentum,
-                chosen.nesterov,
-                chosen.masking,
-                chosen.reuse,
+                [(0, chosen.way_of("none"))]
+                if parameter in sparse
+                else chosen.ways_of(name, parameter),
                 chosen.weight_decay_of(name),
             )
             for name, parameter in layers.named(model.module)

@@ -65,6 +65,21 @@ class Settings:
         """Codecs and the steps from which on they are used."""
         return [(0, self.codec_of(name, parameter))]
 
+    def ways_of(self, name: str, parameter) -> list[tuple[int, str]]:
+        """The same, as ways."""
+        return [(step, self.way_of(codec)) for step, codec in self.stages_of(name, parameter)]
+
+    def way_of(self, codec: str) -> str:
+        """The text of a codec with the feedback that was asked for."""
+        keys = {
+            "momentum": self.momentum,
+            "nesterov": int(self.nesterov),
+            "masking": int(self.masking),
+            "reuse": self.reuse,
+        }
+        settings = ",".join(f"{key}={value}" for key, value in keys.items())
+        return f"{codec}+feedback:{settings}" if self.feedback else codec
+
     def check_patterns(self, names: list[str]) -> None:
         """Raises when one matches none of a model's parameters, as one with a typing error does."""
         for pattern in (*self.exact, *self.codecs):
