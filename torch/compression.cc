@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 namespace gradwire::pytorch {
@@ -44,12 +45,6 @@ at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) 
 
 std::string_view Rule::layer_name() const {
   return std::string_view(name).substr(name.find('/') + 1);  // npos + 1 is 0: all of it
-}
-
-const Way& Rule::way_at(std::uint64_t step) const {
-  const auto next = std::find_if(stages.begin() + 1, stages.end(),
-                                 [&](const Stage& stage) { return step < stage.first_step; });
-  return std::prev(next)->way;
 }
 
 bool Rule::has_feedback() const {
@@ -270,26 +265,30 @@ void Compression::start(const Waiting& waiting) {
                               ledger->count(of, size, ranks, work.statistics());
                             });
   };
-  std::vector<Tensor> exact;
-  std::vector<LayerPtr> exact_layers;
+  struct Together {
+    std::vector<Tensor> tensors;
+    std::vector<LayerPtr> layers;
+  };
+  std::map<std::string, Together> exact;  // by route
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!used[i]) continue;
     const auto first = ranges[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
     const TensorView part =
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
     const Rule& rule = layers[i]->rule;
-    Tensor tensor{.name = rule.name, .view = part, .way = rule.way_at(step)};
+    Tensor tensor{.name = rule.name, .view = part, .way = stage_at(rule.stages, step).way};
     if (exact_scopes > 0) tensor.way.codec = Way{}.codec;
     if (tensor.way.codec.traits().lossless) {
-      exact.push_back(tensor);
-      exact_layers.push_back(layers[i]);
+      Together& together = exact[tensor.way.route];
+      together.tensors.push_back(tensor);
+      together.layers.push_back(layers[i]);
     } else {
       // An operation of its own: who sums up which part, and with it every bit, must not depend on
       // what else is in the bucket, which changes in the second step and after a restart.
       start_one({tensor}, {layers[i]});
     }
   }
-  if (!exact.empty()) start_one(exact, std::move(exact_layers));
+  for (auto& [route, together] : exact) start_one(together.tensors, std::move(together.layers));
   waiting.completion->seal();
 }
 

@@ -16,27 +16,20 @@
 #include <vector>
 
 #include "channel.h"
-#include "gradwire/way.h"
+#include "gradwire/plan.h"
 #include "layer_use.h"
 
 namespace gradwire::pytorch {
-
-/// A way from this step on.
-struct Stage {
-  std::uint64_t first_step = 0;
-  Way way{};
-};
 
 /// How one parameter's gradient travels.
 struct Rule {
   std::string name{};  ///< unique in the process: the model's number, a slash, the layer's name
   std::uint64_t elements = 0;
-  std::vector<Stage> stages{Stage{}};  ///< in the order of their steps, the first from step 0
+  std::vector<Stage> stages{Stage{}};  ///< of its plan
   float weight_decay = 0;              ///< this share of the weights is added to their gradient
 
   /// As the model's author named it, for messages.
   std::string_view layer_name() const;
-  const Way& way_at(std::uint64_t step) const;
   /// In some stage.
   bool has_feedback() const;
   bool has_momentum() const;

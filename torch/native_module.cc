@@ -11,7 +11,7 @@
 #include "channel.h"
 #include "compression.h"
 #include "gradwire/environment.h"
-#include "plan/layer_policy.h"
+#include "plan_binding.h"
 
 namespace py = pybind11;
 
@@ -163,15 +163,6 @@ void load_residuals(const Channel& channel, std::string_view bytes) {
   channel.communicator()->load_residuals(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
-/// Of codecs, that which exchanges a layer fastest.
-std::string fastest_codec(const std::vector<std::string>& specs, std::size_t elements,
-                          std::uint32_t ranks, double bytes_per_second) {
-  std::vector<Codec> ways;
-  for (const std::string& spec : specs) ways.push_back(Codec::parse(spec));
-  return specs[static_cast<std::size_t>(&fastest(ways, elements, {ranks, bytes_per_second}) -
-                                        ways.data())];
-}
-
 /// For another number of ranks, of which averages are taken but in `all_reduce`.
 py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
   std::vector<std::span<const std::byte>> views;
@@ -183,20 +174,18 @@ py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
   return {reinterpret_cast<const char*>(merged.data()), merged.size()};
 }
 
-/// By the parameter's `_cdata`: name, elements, (first step, way) of each stage, weight decay.
-using PythonRules =
-    std::unordered_map<std::uintptr_t,
-                       std::tuple<std::string, std::uint64_t,
-                                  std::vector<std::pair<std::uint64_t, std::string>>, float>>;
+/// By the parameter's `_cdata`: the layer's name, elements, weight decay.
+using PythonLayers =
+    std::unordered_map<std::uintptr_t, std::tuple<std::string, std::uint64_t, float>>;
 
-void set_rules(Compression& compression, const PythonRules& given) {
+/// `prefix` makes names unique in the process.
+void set_rules(Compression& compression, const PythonLayers& layers, const std::string& prefix,
+               const Plan& plan) {
   std::unordered_map<const void*, Rule> rules;
-  for (const auto& [parameter, rule] : given) {
-    const auto& [name, elements, ways, weight_decay] = rule;
-    std::vector<Stage> stages;
-    for (const auto& [first_step, way] : ways) stages.push_back({first_step, Way::parse(way)});
-    rules[reinterpret_cast<const void*>(parameter)] = {name, elements, std::move(stages),
-                                                       weight_decay};
+  for (const auto& [parameter, layer] : layers) {
+    const auto& [name, elements, weight_decay] = layer;
+    rules[reinterpret_cast<const void*>(parameter)] = {prefix + name, elements,
+                                                       plan.stages_of(name), weight_decay};
   }
   compression.set_rules(std::move(rules));
 }
@@ -259,7 +248,7 @@ PYBIND11_MODULE(_native, module) {
       .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>, std::uint64_t,
                     bool>(),
            py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)
-      .def("set_rules", &set_rules)
+      .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
       .def("set_local_clip", &Compression::set_local_clip)
       .def("watch", &Compression::watch, py::arg("parameters"))
@@ -278,8 +267,7 @@ PYBIND11_MODULE(_native, module) {
       .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
       .def("totals", &totals);
 
-  module.def("fastest_codec", &fastest_codec, py::arg("codecs"), py::arg("elements"),
-             py::arg("ranks"), py::arg("bytes_per_second"));
+  add_plans(module);
   module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("is_exact", [] { return exact_scopes > 0; });

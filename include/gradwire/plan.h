@@ -33,7 +33,7 @@ struct LayerPlan {
 };
 
 struct Plan {
-  std::vector<LayerPlan> layers{};        ///< the first that matches a layer holds
+  std::vector<LayerPlan> layers{};        ///< see `stages_of`
   std::vector<Stage> otherwise{Stage{}};  ///< of layers that none matches
 
   /// From the text of a file. Throws `Error(invalid_spec)` that names the line and what would be
@@ -46,7 +46,12 @@ struct Plan {
   /// `parse(json())` gives an equal plan. Equal plans have equal texts.
   std::string json() const;
 
+  /// Those of the entry that has the layer's very name; or else of the first whose pattern matches.
   const std::vector<Stage>& stages_of(std::string_view layer) const;
+
+  /// In some stage of some layer.
+  bool has_feedback() const;
+  bool has_momentum() const;
 
   /// Throws `Error(invalid_argument)` for a pattern that matches none of these layers, as one with
   /// a typing error does.

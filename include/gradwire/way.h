@@ -21,7 +21,8 @@ namespace gradwire {
 /// What a codec held back is kept and added in the next all_reduce on the tensor of this name:
 /// error feedback, for biased codecs. What rounding to f16 or bf16 takes of the results is kept,
 /// too. Numbers that are not all finite are sent as they are, and leave what is kept on this rank
-/// as it was.
+/// as it was. When the tensor takes a way without feedback, what is kept is added as well, and
+/// nothing is kept any more: of a tensor that becomes exact nothing is lost.
 struct Feedback {
   /// Of momentum SGD: what is held back gains momentum as if it had been sent, so that the
   /// optimizer must not add any: momentum correction. From 0 to below 1.

@@ -29,6 +29,7 @@ constexpr Variable kVariables[] = {
     {"GRADWIRE_EXACT", leave_to_python},
     {"GRADWIRE_FEEDBACK", leave_to_python},
     {"GRADWIRE_INTERFACE", leave_to_python},
+    {"GRADWIRE_PLAN", leave_to_python},
     {"GRADWIRE_RESIDUAL", leave_to_python},
     {"GRADWIRE_SECRET", leave_to_python},
     {"GRADWIRE_SUMMARY", leave_to_python},

@@ -193,7 +193,7 @@ class Ranked final : public Communicator {
                                                      .sums_codec = tensor.way.codec.for_sums(),
                                                      .name = key_of(tensor.name, counts.size()),
                                                      .tensor = counts.size()});
-      if (tensor.way.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
+      if (operation.collective == Collective::all_reduce) item.residual = residual_of(tensor);
       counts.push_back(tensor.view.count);
     }
     add_inputs(operation, tensors);
@@ -204,25 +204,33 @@ class Ranked final : public Communicator {
     operation.cut = cut_for_lanes(operation, piece_elements(sparse), 0, engine_->lane_bytes());
   }
 
+  /// What was kept is delivered also by a way without feedback, which then keeps nothing.
+  Residuals::Loan residual_of(const Tensor& tensor) {
+    const std::size_t count = tensor.view.count;
+    if (tensor.way.feedback) return residuals_.borrow(tensor.name, count);
+    return tensor.name.empty() ? nullptr : residuals_.borrow_last(tensor.name, count);
+  }
+
   /// From here on nothing is refused: residuals take the numbers up.
   void add_inputs(Operation& operation, std::span<const Tensor> tensors) {
     for (Item& item : operation.items) {
       const Tensor& tensor = tensors[item.tensor];
       const Codec& codec = tensor.way.codec;
+      const std::uint32_t reuse = tensor.way.feedback ? tensor.way.feedback->reuse : 1;
       item.turn = next_turn(operation.collective, tensor, item);
       if (operation.collective == Collective::broadcast) continue;
       // What is not finite is sent as it is, and arrives; what was kept before stays as it was.
       if (item.residual != nullptr && !all_finite(tensor.view)) item.residual.reset();
       if (item.residual != nullptr) {
-        Feedback feedback = *tensor.way.feedback;
+        item.residual->ends = !tensor.way.feedback;
+        Feedback feedback = tensor.way.feedback.value_or(Feedback{});
         feedback.masking = feedback.masking && codec.traits().sparse;
         item.residual->accumulate(tensor.view, feedback);
         if (ranks_.count == 1) item.residual->release(tensor.view);
       }
       item.notes.resize(item.codec.note_count(item.view.count));
-      item.codec = item.residual == nullptr
-                       ? codec.fit(tensor.view, item.notes)
-                       : item.residual->fit(codec, item.notes, tensor.way.feedback->reuse);
+      item.codec = item.residual == nullptr ? codec.fit(tensor.view, item.notes)
+                                            : item.residual->fit(codec, item.notes, reuse);
     }
   }
 

@@ -140,6 +140,55 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Conserved,
                                          "topk:density=0.2,values=mean", "randomk:density=0.05"),
                          name_of_codec);
 
+/// With every third step the tensor takes another way: exact, lossy and sparse, with feedback or
+/// exactly without.
+TEST(Conserved, when_the_way_changes_all_the_time) {
+  constexpr std::uint64_t kSteps = 60;
+  const char* const ways[] = {"none",
+                              "sign+feedback",
+                              "topk:density=0.05+feedback",
+                              "none",
+                              "uniform:bits=2,rounding=nearest+feedback:reuse=3",
+                              "topk:density=0.02,values=int8+feedback+route:sra",
+                              "none+feedback",
+                              "randomk:density=0.05+feedback",
+                              "none+route:ring"};
+  for (const Hosts& hosts : {Hosts{1, 1}, Hosts{1, 4}, Hosts{2, 2}}) {
+    auto ranks = Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
+    std::vector<double> missing(kCount);
+    Gradients gradients;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      std::vector<Values> x;
+      for (std::uint32_t rank = 0; rank < hosts.ranks(); ++rank) {
+        x.push_back(gradients.next(Dtype::f32));
+        const Numbers input = x.back().numbers();
+        for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
+      }
+      const Way way = Way::parse(ways[step / 3 % std::size(ways)]);
+      const auto results = exchange(ranks, std::move(x), way, {.step = step});
+      for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));
+      for (std::size_t i = 0; i < kCount; ++i) missing[i] -= results[0][i];
+      if (way.feedback) continue;
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(missing[i], 0, 1e-3) << step;
+      for (const auto& rank : ranks) ASSERT_EQ(kept(*rank).numbers, Numbers(kCount)) << step;
+    }
+  }
+}
+
+TEST(Conserved, a_way_without_feedback_leaves_a_tensor_of_another_size_alone) {
+  auto ranks = Communicator::in_process(1);
+  Numbers x(10, 1.0f), y(7, 1.0f);
+  const Way sparse = Way::parse("topk:density=0.1+feedback:momentum=0.5");
+  const Tensor kept{"x", {x.data(), 10}, sparse}, other{"x", {y.data(), 7}};
+  ranks[0]->all_reduce({&kept, 1}).wait();
+  const auto saved = ranks[0]->save_residuals();
+  ranks[0]->all_reduce({&other, 1}).wait();
+  EXPECT_EQ(y, Numbers(7, 1.0f));
+  const Tensor nameless{"", {y.data(), 7}};
+  ranks[0]->all_reduce({&nameless, 1}).wait();
+  EXPECT_EQ(ranks[0]->save_residuals().size(), saved.size());
+}
+
 /// Momentum makes numbers that half precision does not hold.
 TEST(Conserved, one_rank_alone_keeps_what_rounding_takes) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {

@@ -205,6 +205,18 @@ void Residual::take_sent(std::size_t first, std::span<const std::uint64_t> place
 void Residuals::GiveBack::operator()(Residual* residual) const noexcept {
   const std::lock_guard lock(owner->mutex_);
   residual->lent = false;
+  if (!residual->ends) return;
+  std::erase_if(owner->by_name_, [&](const auto& each) { return each.second.get() == residual; });
+}
+
+Residuals::Loan Residuals::borrow_last(const std::string& name, std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return nullptr;
+  Residual& known = *found->second;
+  if (known.lent || known.numbers.size() != count) return nullptr;
+  known.lent = true;
+  return Loan(&known, GiveBack{this});
 }
 
 Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {

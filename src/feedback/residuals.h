@@ -43,6 +43,7 @@ struct Residual {
   std::optional<FittedCodec> fitted{};
   std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec, not of sums
   bool lent = false;                              // guarded by the mutex of `Residuals`
+  bool ends = false;  // when it is given back: nothing is kept of this operation
 
   /// Adds an operation's input: the step that torch's SGD of this momentum would take.
   void accumulate(ConstTensorView input, const Feedback& how);
@@ -85,6 +86,11 @@ class Residuals {
   /// The residual of a tensor, zeros at first. Throws `Error(invalid_argument)` when the tensor had
   /// another number of elements before, or when it is lent already. Any thread.
   Loan borrow(const std::string& name, std::size_t count);
+
+  /// What an earlier operation kept of a tensor, for one that keeps nothing: it is to be delivered
+  /// with that and then gone, see `Residual::ends`. Null when there is none of this many elements,
+  /// or it is lent. Any thread.
+  Loan borrow_last(const std::string& name, std::size_t count);
 
   /// Operations that the communicator began, by which they are told apart.
   std::atomic<std::uint64_t> operations = 0;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +13,7 @@
 
 #include "gradwire/error.h"
 #include "plan/located_json.h"
+#include "plan/pattern.h"
 
 namespace gradwire {
 namespace {
@@ -21,10 +21,6 @@ namespace {
 using Kind = LocatedJson::Kind;
 
 constexpr std::uint64_t kVersion = 1;
-
-bool matches(const std::string& pattern, const std::string& layer) {
-  return pattern == layer || fnmatch(pattern.c_str(), layer.c_str(), FNM_NOESCAPE) == 0;
-}
 
 // ---------------------------------------------------------------------------------------------
 // Reading
@@ -124,6 +120,14 @@ std::string written(const std::vector<Stage>& stages) {
   return fmt::format("\"stages\": [\n{}\n    ]", fmt::join(lines, ",\n"));
 }
 
+template <class Predicate>
+bool any_way(const Plan& plan, Predicate predicate) {
+  const auto among = [&](const std::vector<Stage>& stages) {
+    return std::ranges::any_of(stages, predicate, &Stage::way);
+  };
+  return among(plan.otherwise) || std::ranges::any_of(plan.layers, among, &LayerPlan::stages);
+}
+
 void check_stages(const std::vector<Stage>& stages, const std::string& what) {
   const auto refuse = [&](const char* why) {
     throw Error(ErrorCode::invalid_spec, fmt::format("{}: {}", what, why));
@@ -190,14 +194,27 @@ std::string Plan::json() const {
 
 const std::vector<Stage>& Plan::stages_of(std::string_view layer) const {
   const std::string name(layer);
-  const auto found = std::ranges::find_if(
-      layers, [&](const LayerPlan& entry) { return matches(entry.layers, name); });
+  auto found = std::ranges::find(layers, name, &LayerPlan::layers);
+  if (found == layers.end()) {
+    found = std::ranges::find_if(
+        layers, [&](const LayerPlan& entry) { return matches(entry.layers, name); });
+  }
   return found == layers.end() ? otherwise : found->stages;
+}
+
+bool Plan::has_feedback() const {
+  return any_way(*this, [](const Way& way) { return way.feedback.has_value(); });
+}
+
+bool Plan::has_momentum() const {
+  return any_way(*this, [](const Way& way) { return way.feedback && way.feedback->momentum != 0; });
 }
 
 void Plan::check_matches(std::span<const std::string> names) const {
   for (const LayerPlan& entry : layers) {
-    const auto matched = [&](const std::string& name) { return matches(entry.layers, name); };
+    const auto matched = [&](const std::string& name) {
+      return name == entry.layers || matches(entry.layers, name);
+    };
     if (std::ranges::any_of(names, matched)) continue;
     throw Error(
         ErrorCode::invalid_argument,

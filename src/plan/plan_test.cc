@@ -32,6 +32,15 @@ TEST(Plan, layers_take_the_first_that_matches) {
   EXPECT_EQ(plan.stages_of("")[0].way, Way::parse("grid:step=0.5"));
 }
 
+TEST(Plan, a_layers_very_name_holds_before_patterns) {
+  const Plan plan{.layers = {{"w[0]", {{0, Way::parse("fp16"), ""}}},
+                             {"w*", {{0, Way::parse("bf16"), ""}}},
+                             {"w0", {{0, Way::parse("sign"), ""}}}}};
+  EXPECT_EQ(plan.stages_of("w[0]")[0].way, Way::parse("fp16"));
+  EXPECT_EQ(plan.stages_of("w0")[0].way, Way::parse("sign"));
+  EXPECT_EQ(plan.stages_of("w1")[0].way, Way::parse("bf16"));
+}
+
 TEST(Plan, a_stage_holds_from_its_step_on) {
   const Plan plan = Plan::parse(kExample);
   const std::vector<Stage>& stages = plan.stages_of("blocks.0.weight");

@@ -23,6 +23,7 @@ from . import version_check
 
 version_check.check()  # before anything that needs torch or the native module
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -61,11 +62,12 @@ autoload.watch()  # for models from files, which another process has compressed
 
 def compress(
     model: torch.nn.Module,
-    codec: str | gradwire.Codec = DEFAULT_CODEC,
+    codec: str | gradwire.Codec | None = None,
     *,
     exact: Iterable[str] = (),
     codecs: Mapping[str, str | gradwire.Codec] | None = None,
     feedback: bool = False,
+    plan: str | os.PathLike | Mapping[str, Any] | None = None,
     seed: int = 0,
     weights: str | gradwire.Codec | None = None,
 ) -> torch.nn.Module:
@@ -80,24 +82,35 @@ def compress(
     codec of their own (the first that matches). `feedback` keeps what a codec held
     back and adds it in the next step; then save `state_dict` with your checkpoints. `seed` is that
     of stochastic rounding.
+
+    `plan` takes the place of all these: the path of a file that says how every layer travels, from
+    which step on, and why (docs/plan.md), or a dict of the same. The codec is ``grid:step=0.5``
+    unless one is given.
+
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """
-    codec = _spec("codec", codec)
     _check_feedback(feedback)
     seed = whole_number("seed", seed)
     weights = None if weights is None else _spec("weights", weights)
-    chosen = settings.Settings(codec, **_patterns(exact, codecs), feedback=feedback, seed=seed)
+    patterns = _patterns(exact, codecs)
+    if plan is None:
+        codec = DEFAULT_CODEC if codec is None else _spec("codec", codec)
+        chosen = settings.Settings(codec, **patterns, feedback=feedback, seed=seed)
+    elif codec is not None or any(patterns.values()) or feedback:
+        raise ValueError("a plan says how every layer travels: leave out the other arguments")
+    else:
+        chosen = settings.Settings(plan=settings.plan_text(plan), seed=seed)
     inner = layers.unwrapped(model)
     if isinstance(inner, FSDPModule):
-        _check(chosen, inner, [codec, *([weights] if weights else [])])
+        _check(chosen, inner, [chosen.codec, *([weights] if weights else [])])
         fsdp.compress(inner, chosen, weights)
         return model
     if not isinstance(inner, DistributedDataParallel):
         raise TypeError(_why_not(inner))
     if weights is not None:
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
-    _check(chosen, inner.module, [codec])
+    _check(chosen, inner.module, [chosen.codec])
     ddp.compress(inner, chosen)
     ddp.remember(inner, chosen)
     return model
@@ -163,12 +176,12 @@ def residual(
         warmup=warmup,
         ramp=ramp,
     )
-    residual_settings.bytes_per_second(link)
     residual_settings.check_numbers(chosen)
+    chosen.policy()
     residual_settings.check_optimizer(optimizer, chosen)
     residual_settings.check_trains(optimizer, inner, chosen)
     residual_settings.check_parameters(inner)
-    _check(chosen, inner.module, [small, chosen.sparse(density)])
+    _check(chosen, inner.module, [small])
     ddp.compress(inner, chosen)
     residual_settings.expect_optimizer(optimizer, inner, chosen)
     ddp.remember(inner, chosen)

@@ -75,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
         help="Parameters whose gradients travel exactly, by name; repeat for several.",
     )
     ours.add_argument(
+        "--plan",
+        default=os.environ.get("GRADWIRE_PLAN"),
+        metavar="FILE",
+        help="A plan, which says how every layer travels; docs/plan.md tells how to write one.",
+    )
+    ours.add_argument(
         "--residual",
         type=_density,
         metavar="DENSITY",
@@ -109,6 +115,8 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
         told["GRADWIRE_FEEDBACK"] = "1"
     if options.exact:
         told["GRADWIRE_EXACT"] = ",".join(options.exact)
+    if options.plan:
+        told["GRADWIRE_PLAN"] = os.path.abspath(options.plan)
     if options.residual is not None:
         told["GRADWIRE_RESIDUAL"] = options.residual
     if options.warmup is not None:

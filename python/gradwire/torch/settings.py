@@ -5,19 +5,18 @@ The only place where the PyTorch side reads the environment.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from ._native import is_supported
+from ._native import DensePolicy, Layer, Plan
 
 Number = TypeVar("Number", int, float)
 
 DEFAULT_CODEC = "grid:step=0.5"
-LEAST_ELEMENTS = 1024
-"""Smaller layers travel exactly: they cost next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,37 +38,26 @@ class Settings:
     """Steps for which a sparse codec is fitted to the numbers."""
     clip: float = 0.0
     """Of all gradients' norm together; 0: never."""
+    plan: str = ""
+    """The text of a plan, which takes the place of codec, patterns and feedback."""
 
-    def codec_of(self, name: str, parameter) -> str:
-        """How the gradient of this parameter travels."""
-        return self.fixed_codec_of(name, parameter) or self.codec
+    def plan_for(self, layers: list[Layer]) -> Plan:
+        """How the gradient of every layer travels, and why."""
+        return Plan.parse(self.plan) if self.plan else self._policy(self.codec).plan_for(layers)
 
-    def fixed_codec_of(self, name: str, parameter) -> str | None:
-        """Biases, norms, small layers and dtypes that no codec takes travel exactly, as does what
-        patterns in `exact` match; other patterns may say how, too.
-        """
-        if parameter.dim() < 2 or parameter.numel() < LEAST_ELEMENTS:
-            return "none"
-        if not is_supported(parameter.real):  # a complex number is two of these
-            return "none"
-        if any(fnmatchcase(name, pattern) for pattern in self.exact):
-            return "none"
-        chosen = (spec for pattern, spec in self.codecs.items() if fnmatchcase(name, pattern))
-        return next(chosen, None)
+    def has_feedback(self) -> bool:
+        """Whether exchanges may leave something for later ones."""
+        return Plan.parse(self.plan).has_feedback() if self.plan else self.feedback
+
+    def _policy(self, codec: str) -> DensePolicy:
+        """One codec for all layers that are worth it, but for those that patterns match."""
+        return DensePolicy(self._way_of(codec), self.exact, list(self.codecs.items()))
 
     def weight_decay_of(self, name: str) -> float:
         decay = self.weight_decay
         return decay.get(name, 0.0) if isinstance(decay, Mapping) else decay
 
-    def stages_of(self, name: str, parameter) -> list[tuple[int, str]]:
-        """Codecs and the steps from which on they are used."""
-        return [(0, self.codec_of(name, parameter))]
-
-    def ways_of(self, name: str, parameter) -> list[tuple[int, str]]:
-        """The same, as ways."""
-        return [(step, self.way_of(codec)) for step, codec in self.stages_of(name, parameter)]
-
-    def way_of(self, codec: str) -> str:
+    def _way_of(self, codec: str) -> str:
         """The text of a codec with the feedback that was asked for."""
         keys = {
             "momentum": self.momentum,
@@ -82,6 +70,8 @@ class Settings:
 
     def check_patterns(self, names: list[str]) -> None:
         """Raises when one matches none of a model's parameters, as one with a typing error does."""
+        if self.plan:
+            Plan.parse(self.plan).check_matches(names)
         for pattern in (*self.exact, *self.codecs):
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ValueError(
@@ -140,13 +130,40 @@ def connect_seconds(group_seconds: float) -> float:
 
 
 def from_environment() -> Settings:
-    """``GRADWIRE_CODEC``, ``GRADWIRE_FEEDBACK`` and ``GRADWIRE_EXACT`` (patterns with commas)."""
+    """``GRADWIRE_CODEC``, ``GRADWIRE_FEEDBACK`` and ``GRADWIRE_EXACT`` (patterns with commas), or
+    ``GRADWIRE_PLAN``, the path of a plan.
+    """
+    if path := os.environ.get("GRADWIRE_PLAN"):
+        for flag in ("codec", "feedback", "exact", "residual"):
+            variable = f"GRADWIRE_{flag.upper()}"
+            if os.environ.get(variable, "0") not in ("", "0"):
+                raise ValueError(
+                    f"a plan says how every layer travels: leave out --{flag} ({variable}), or "
+                    "--plan (GRADWIRE_PLAN)"
+                )
+        return Settings(plan=plan_text(path))
     patterns = os.environ.get("GRADWIRE_EXACT", "").split(",")
     return Settings(
         codec=os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC),
         exact=tuple(sorted(pattern for pattern in patterns if pattern)),
         feedback=_flag("GRADWIRE_FEEDBACK"),
     )
+
+
+def plan_text(given: str | os.PathLike | Mapping) -> str:
+    """Of a plan in a file, or as Python has it. Raises for what `compress` cannot do."""
+    if isinstance(given, Mapping):
+        plan = Plan.parse(json.dumps(given))
+    elif isinstance(given, str | os.PathLike):
+        plan = Plan.read(os.fspath(given))
+    else:
+        raise TypeError(f"plan is {given!r}; give the path of a plan's file, or a dict of the same")
+    if plan.has_momentum():
+        raise ValueError(
+            "a way of the plan has momentum, which would be added to the optimizer's own: leave it "
+            "out; gradwire.torch.residual has momentum, and sees to the optimizer's"
+        )
+    return plan.json()
 
 
 def secret() -> str:
