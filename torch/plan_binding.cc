@@ -16,10 +16,10 @@ namespace {
 using Patterns = std::vector<std::pair<std::string, std::string>>;
 
 DensePolicy dense_policy(const std::string& way, std::vector<std::string> exact,
-                         const Patterns& codecs) {
+                         const Patterns& others) {
   DensePolicy policy{.way = Way::parse(way), .exact = std::move(exact)};
-  for (const auto& [pattern, codec] : codecs) {
-    policy.others.emplace_back(pattern, Codec::parse(codec));
+  for (const auto& [pattern, other] : others) {
+    policy.others.emplace_back(pattern, Way::parse(other));
   }
   return policy;
 }
@@ -54,6 +54,14 @@ Plan plan_of(const Policy& policy, const std::vector<Layer>& layers) {
 }  // namespace
 
 void add_plans(py::module_& module) {
+  py::class_<Way>(module, "Way")
+      .def(py::init(&Way::parse), py::arg("text"))
+      .def_property_readonly("codec", [](const Way& way) { return way.codec.spec(); })
+      .def_property_readonly("text", &Way::text)
+      .def_property_readonly("has_feedback",
+                             [](const Way& way) { return way.feedback.has_value(); })
+      .def_property_readonly(
+          "momentum", [](const Way& way) { return way.feedback ? way.feedback->momentum : 0; });
   py::class_<Plan>(module, "Plan")
       .def_static("parse", &Plan::parse, py::arg("json"))
       .def_static("read", &Plan::read, py::arg("path"))
@@ -74,7 +82,7 @@ void add_plans(py::module_& module) {
            }),
            py::arg("name"), py::arg("elements"), py::arg("dimensions"), py::arg("obstacle") = "");
   py::class_<DensePolicy>(module, "DensePolicy")
-      .def(py::init(&dense_policy), py::arg("way"), py::arg("exact"), py::arg("codecs"))
+      .def(py::init(&dense_policy), py::arg("way"), py::arg("exact"), py::arg("others"))
       .def("plan_for", &plan_of<DensePolicy>, py::arg("layers"));
   py::class_<SparsePolicy>(module, "SparsePolicy")
       .def(py::init(&sparse_policy), py::arg("dense"), py::arg("density"), py::arg("values"),

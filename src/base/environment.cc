@@ -27,7 +27,6 @@ constexpr Variable kVariables[] = {
     {"GRADWIRE_CODEC", leave_to_python},
     {"GRADWIRE_CONNECT_TIMEOUT", leave_to_python},
     {"GRADWIRE_EXACT", leave_to_python},
-    {"GRADWIRE_FEEDBACK", leave_to_python},
     {"GRADWIRE_INTERFACE", leave_to_python},
     {"GRADWIRE_PLAN", leave_to_python},
     {"GRADWIRE_RESIDUAL", leave_to_python},

@@ -32,9 +32,8 @@ std::optional<Stage> settled(const Layer& layer, const DensePolicy& policy) {
   for (const std::string& pattern : policy.exact) {
     if (matches(pattern, layer.name)) return exactly(fmt::format("exact: {}", pattern));
   }
-  for (const auto& [pattern, codec] : policy.others) {
-    if (!matches(pattern, layer.name)) continue;
-    return Stage{0, with_codec(policy.way, codec), fmt::format("asked for by {}", pattern)};
+  for (const auto& [pattern, way] : policy.others) {
+    if (matches(pattern, layer.name)) return Stage{0, way, fmt::format("asked for by {}", pattern)};
   }
   return std::nullopt;
 }

@@ -25,12 +25,12 @@ struct Layer {
   std::string obstacle{};  ///< why no codec takes it; empty: codecs do
 };
 
-/// One way for all layers that are worth it, but for those with patterns of their own. The feedback
-/// of `way` is that of all layers.
+/// One way for all layers that are worth it, but for those with patterns of their own. Layers that
+/// travel exactly have its feedback, too.
 struct DensePolicy {
   Way way{};
-  std::vector<std::string> exact{};                     ///< patterns of layers
-  std::vector<std::pair<std::string, Codec>> others{};  ///< patterns, the first holds
+  std::vector<std::string> exact{};                   ///< patterns of layers
+  std::vector<std::pair<std::string, Way>> others{};  ///< patterns, the first holds
 };
 Plan plan_for(std::span<const Layer> layers, const DensePolicy& policy);
 

@@ -14,7 +14,8 @@ const std::vector<Layer> kLayers = {
 DensePolicy dense() {
   return {.way = Way::parse("grid+feedback:momentum=0.5"),
           .exact = {"head.*"},
-          .others = {{"*.weight", Codec::parse("fp16")}, {"tail.*", Codec::parse("bf16")}}};
+          .others = {{"*.weight", Way::parse("fp16+feedback:momentum=0.5")},
+                     {"tail.*", Way::parse("bf16")}}};
 }
 
 TEST(DensePolicy, layers_that_are_worth_it_take_the_way) {

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import agreement, channels, compressions, report, settings, stats
 from . import layers as _layers
-from ._native import Plan, Shards, is_exact, is_supported
+from ._native import Plan, Shards, Way, is_exact, is_supported
 
 _STEPS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
 
@@ -164,7 +164,7 @@ class Compression:
     def layer(self, name: str, sharded, plan: Plan, weights: str | None) -> _Layer:
         layer = self.layers.setdefault(name, _Layer(f"{self.number}/{name}", sharded))
         layer.stages = [(step, way) for step, way, _ in plan.stages_of(name)]
-        is_exact = all(way == "none" for _, way in layer.stages)
+        is_exact = all(Way(way).codec == "none" for _, way in layer.stages)
         layer.weight_way = "none" if weights is None or is_exact else weights
         return layer
 
@@ -173,7 +173,7 @@ class Compression:
         return [
             (
                 each.name,
-                each.stages[-1][1],
+                Way(each.stages[-1][1]).codec,
                 each.elements,
                 each.bytes,
                 each.sent_bytes,

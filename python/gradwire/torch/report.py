@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
-from ._native import least_sparse_elements
+from ._native import Way, least_sparse_elements
 from .stats import LayerStats, Stats, human
 
 FSDP1 = (
@@ -54,7 +54,7 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
         return
     speak_at_end()
     given = (chosen.codec, *chosen.codecs.values())
-    short = {gradwire.codec(spec).spec: spec for spec in given}
+    short = {Way(text).codec: text.split("+")[0] for text in given}
     layers = [layer for name, layer in found.layers.items() if name in trained]
     counts, elements = Counter(), Counter()
     for layer in layers:

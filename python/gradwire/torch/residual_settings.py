@@ -10,7 +10,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from . import optimizers, settings, steps
-from ._native import Layer, Plan, SparsePolicy
+from ._native import DensePolicy, Layer, Plan, SparsePolicy
 
 _LINK = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 
@@ -19,7 +19,6 @@ _LINK = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 class Settings(settings.Settings):
     """What `gradwire.torch.residual` takes."""
 
-    feedback: bool = True
     density: float = 0.001
     values: str = "fp32"
     small: str = settings.DEFAULT_CODEC
@@ -31,10 +30,22 @@ class Settings(settings.Settings):
     def plan_for(self, layers: list[Layer]) -> Plan:
         return self.policy().plan_for(layers)
 
+    def has_feedback(self) -> bool:
+        return True
+
     def policy(self) -> SparsePolicy:
         """Raises for values that are none."""
+        keys = {
+            "momentum": self.momentum,
+            "nesterov": int(self.nesterov),
+            "masking": int(self.masking),
+            "reuse": self.reuse,
+        }
+        feedback = "+feedback:" + ",".join(f"{key}={value}" for key, value in keys.items())
+        plain = settings.without_feedback
+        others = [(pattern, plain(way) + feedback) for pattern, way in self.codecs.items()]
         return SparsePolicy(
-            self._policy(self.small),
+            DensePolicy(plain(self.small) + feedback, self.exact, others),
             density=self.density,
             values=self.values,
             warmup=self.warmup,

@@ -12,11 +12,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from ._native import DensePolicy, Layer, Plan
+from ._native import DensePolicy, Layer, Plan, Way
 
 Number = TypeVar("Number", int, float)
 
 DEFAULT_CODEC = "grid:step=0.5"
+
+_WHY_NO_MOMENTUM = (
+    "has momentum, which would be added to the optimizer's own: leave it out; "
+    "gradwire.torch.residual has momentum, and sees to the optimizer's"
+)
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,10 @@ class Settings:
     """What `gradwire.torch.compress` takes."""
 
     codec: str = DEFAULT_CODEC
+    """The way of all layers that are worth it."""
     exact: tuple[str, ...] = ()
     codecs: Mapping[str, str] = field(default_factory=dict)
-    feedback: bool = False
+    """Ways by pattern."""
     seed: int = 0
     momentum: float = 0.0
     nesterov: bool = False
@@ -39,34 +45,23 @@ class Settings:
     clip: float = 0.0
     """Of all gradients' norm together; 0: never."""
     plan: str = ""
-    """The text of a plan, which takes the place of codec, patterns and feedback."""
+    """The text of a plan, which takes the place of codec and patterns."""
 
     def plan_for(self, layers: list[Layer]) -> Plan:
         """How the gradient of every layer travels, and why."""
-        return Plan.parse(self.plan) if self.plan else self._policy(self.codec).plan_for(layers)
+        if self.plan:
+            return Plan.parse(self.plan)
+        return DensePolicy(self.codec, self.exact, list(self.codecs.items())).plan_for(layers)
 
     def has_feedback(self) -> bool:
         """Whether exchanges may leave something for later ones."""
-        return Plan.parse(self.plan).has_feedback() if self.plan else self.feedback
-
-    def _policy(self, codec: str) -> DensePolicy:
-        """One codec for all layers that are worth it, but for those that patterns match."""
-        return DensePolicy(self._way_of(codec), self.exact, list(self.codecs.items()))
+        if self.plan:
+            return Plan.parse(self.plan).has_feedback()
+        return any(Way(text).has_feedback for text in (self.codec, *self.codecs.values()))
 
     def weight_decay_of(self, name: str) -> float:
         decay = self.weight_decay
         return decay.get(name, 0.0) if isinstance(decay, Mapping) else decay
-
-    def _way_of(self, codec: str) -> str:
-        """The text of a codec with the feedback that was asked for."""
-        keys = {
-            "momentum": self.momentum,
-            "nesterov": int(self.nesterov),
-            "masking": int(self.masking),
-            "reuse": self.reuse,
-        }
-        settings = ",".join(f"{key}={value}" for key, value in keys.items())
-        return f"{codec}+feedback:{settings}" if self.feedback else codec
 
     def check_patterns(self, names: list[str]) -> None:
         """Raises when one matches none of a model's parameters, as one with a typing error does."""
@@ -88,11 +83,8 @@ def is_on() -> bool:
 def residual_density() -> float | None:
     """That of unchanged scripts with residual compression: ``GRADWIRE_RESIDUAL=0.001``."""
     density = os.environ.get("GRADWIRE_RESIDUAL")
-    if density and _flag("GRADWIRE_FEEDBACK"):
-        raise ValueError(
-            "residual compression keeps what it does not send, in a way of its own: leave out "
-            "--feedback (GRADWIRE_FEEDBACK), or --residual (GRADWIRE_RESIDUAL)"
-        )
+    if density:
+        without_feedback(os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC))
     return _number("GRADWIRE_RESIDUAL", density, float) if density else None
 
 
@@ -130,11 +122,11 @@ def connect_seconds(group_seconds: float) -> float:
 
 
 def from_environment() -> Settings:
-    """``GRADWIRE_CODEC``, ``GRADWIRE_FEEDBACK`` and ``GRADWIRE_EXACT`` (patterns with commas), or
-    ``GRADWIRE_PLAN``, the path of a plan.
+    """``GRADWIRE_CODEC`` and ``GRADWIRE_EXACT`` (patterns with commas), or ``GRADWIRE_PLAN``, the
+    path of a plan.
     """
     if path := os.environ.get("GRADWIRE_PLAN"):
-        for flag in ("codec", "feedback", "exact", "residual"):
+        for flag in ("codec", "exact", "residual"):
             variable = f"GRADWIRE_{flag.upper()}"
             if os.environ.get(variable, "0") not in ("", "0"):
                 raise ValueError(
@@ -144,9 +136,8 @@ def from_environment() -> Settings:
         return Settings(plan=plan_text(path))
     patterns = os.environ.get("GRADWIRE_EXACT", "").split(",")
     return Settings(
-        codec=os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC),
+        codec=checked_way(os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC)),
         exact=tuple(sorted(pattern for pattern in patterns if pattern)),
-        feedback=_flag("GRADWIRE_FEEDBACK"),
     )
 
 
@@ -159,11 +150,25 @@ def plan_text(given: str | os.PathLike | Mapping) -> str:
     else:
         raise TypeError(f"plan is {given!r}; give the path of a plan's file, or a dict of the same")
     if plan.has_momentum():
-        raise ValueError(
-            "a way of the plan has momentum, which would be added to the optimizer's own: leave it "
-            "out; gradwire.torch.residual has momentum, and sees to the optimizer's"
-        )
+        raise ValueError(f"a way of the plan {_WHY_NO_MOMENTUM}")
     return plan.json()
+
+
+def without_feedback(text: str) -> str:
+    """For residual compression, which has its own. Raises where a way has feedback, too."""
+    if Way(text).has_feedback:
+        raise ValueError(
+            "residual compression keeps what it does not send, in a way of its own: leave out "
+            f"+feedback of {text}"
+        )
+    return text
+
+
+def checked_way(text: str) -> str:
+    """Raises for what is none, or what `compress` cannot do."""
+    if Way(text).momentum:
+        raise ValueError(f"'{text}' {_WHY_NO_MOMENTUM}")
+    return text
 
 
 def secret() -> str:
