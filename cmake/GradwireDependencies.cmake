@@ -4,6 +4,7 @@ find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(hwy 1.0.3 REQUIRED CONFIG)
 find_package(fmt REQUIRED CONFIG)
+find_package(nlohmann_json REQUIRED CONFIG)
 find_package(OpenSSL 3.0 REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 find_package(MPI QUIET COMPONENTS C)  # Without it gradwire declines to use mpi, and says so.
@@ -26,7 +27,6 @@ endif()
 
 if(GRADWIRE_BUILD_TOOLS)
   find_package(CLI11 REQUIRED CONFIG)
-  find_package(nlohmann_json REQUIRED CONFIG)
   # The rival of `gradwire bench coder`; without it the benchmark shows our coder alone.
   find_path(HTSCODECS_INCLUDE_DIR htscodecs/rANS_static4x16.h)
   find_library(HTSCODECS_LIBRARY htscodecs)

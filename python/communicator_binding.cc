@@ -101,11 +101,9 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 OperationOptions operation_options(std::uint64_t seed, std::optional<std::uint64_t> step,
-                                   const std::string& algorithm, std::optional<double> timeout,
-                                   bool average = false) {
+                                   std::optional<double> timeout, bool average = false) {
   return {.seed = seed,
           .step = step,
-          .algorithm = algorithm,
           .timeout = timeout ? milliseconds(*timeout) : std::chrono::milliseconds(0),
           .average = average};
 }
@@ -164,38 +162,29 @@ struct Call {
   std::vector<Tensor> tensors;
 
   Call(const std::vector<std::string>& names, const std::vector<nb::object>& objects,
-       const std::vector<Codec>& codecs) {
+       const std::vector<std::string>& ways) {
     for (std::size_t i = 0; i < objects.size(); ++i) {
       arrays.emplace_back(objects[i], "x");
-      tensors.push_back({names.at(i), arrays.back().view(), codecs.at(i)});
+      tensors.push_back({names.at(i), arrays.back().view(), Way::parse(ways.at(i))});
     }
   }
 };
 
 PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
-                  const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
-                  bool feedback, float momentum, bool nesterov, bool masking, std::uint32_t reuse,
+                  const std::vector<nb::object>& arrays, const std::vector<std::string>& ways,
                   bool average, std::uint64_t seed, std::optional<std::uint64_t> step,
-                  const std::string& algorithm, std::optional<double> timeout) {
-  Call call(names, arrays, codecs);
-  for (Tensor& tensor : call.tensors) {
-    tensor.feedback = feedback;
-    tensor.momentum = momentum;
-    tensor.nesterov = nesterov;
-    tensor.masking = masking;
-    tensor.reuse = reuse;
-  }
-  Work work =
-      ranks.all_reduce(call.tensors, operation_options(seed, step, algorithm, timeout, average));
+                  std::optional<double> timeout) {
+  Call call(names, arrays, ways);
+  Work work = ranks.all_reduce(call.tensors, operation_options(seed, step, timeout, average));
   return {std::move(work), std::move(call.arrays)};
 }
 
 PyWork broadcast(Communicator& ranks, const std::vector<std::string>& names,
-                 const std::vector<nb::object>& arrays, const std::vector<Codec>& codecs,
+                 const std::vector<nb::object>& arrays, const std::vector<std::string>& ways,
                  std::uint32_t root, std::uint64_t seed, std::optional<std::uint64_t> step,
                  std::optional<double> timeout) {
-  Call call(names, arrays, codecs);
-  Work work = ranks.broadcast(call.tensors, root, operation_options(seed, step, "", timeout));
+  Call call(names, arrays, ways);
+  Work work = ranks.broadcast(call.tensors, root, operation_options(seed, step, timeout));
   return {std::move(work), std::move(call.arrays)};
 }
 
@@ -210,19 +199,19 @@ void load_residuals(Communicator& ranks, nb::handle saved) {
 }
 
 PyWork reduce_scatter(Communicator& ranks, const std::string& name, const nb::object& array,
-                      const Codec& codec, bool average, std::uint64_t seed,
+                      const std::string& way, bool average, std::uint64_t seed,
                       std::optional<std::uint64_t> step, std::optional<double> timeout) {
-  Call call({name}, {array}, {codec});
+  Call call({name}, {array}, {way});
   Work work =
-      ranks.reduce_scatter(call.tensors[0], operation_options(seed, step, "", timeout, average));
+      ranks.reduce_scatter(call.tensors[0], operation_options(seed, step, timeout, average));
   return {std::move(work), std::move(call.arrays)};
 }
 
 PyWork all_gather(Communicator& ranks, const std::string& name, const nb::object& array,
-                  const Codec& codec, std::uint64_t seed, std::optional<std::uint64_t> step,
+                  const std::string& way, std::uint64_t seed, std::optional<std::uint64_t> step,
                   std::optional<double> timeout) {
-  Call call({name}, {array}, {codec});
-  Work work = ranks.all_gather(call.tensors[0], operation_options(seed, step, "", timeout));
+  Call call({name}, {array}, {way});
+  Work work = ranks.all_gather(call.tensors[0], operation_options(seed, step, timeout));
   return {std::move(work), std::move(call.arrays)};
 }
 
@@ -237,21 +226,20 @@ void add_communicator(nb::module_& module) {
   nb::class_<Communicator>(module, "Communicator")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
-      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "codecs"_a, "feedback"_a, "momentum"_a,
-           "nesterov"_a, "masking"_a, "reuse"_a, "average"_a, "seed"_a, "step"_a.none(),
-           "algorithm"_a, "timeout"_a.none())
+      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a, "seed"_a,
+           "step"_a.none(), "timeout"_a.none())
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
-      .def("broadcast", &broadcast, "names"_a, "arrays"_a, "codecs"_a, "root"_a, "seed"_a,
+      .def("broadcast", &broadcast, "names"_a, "arrays"_a, "ways"_a, "root"_a, "seed"_a,
            "step"_a.none(), "timeout"_a.none())
-      .def("reduce_scatter", &reduce_scatter, "name"_a, "array"_a, "codec"_a, "average"_a, "seed"_a,
+      .def("reduce_scatter", &reduce_scatter, "name"_a, "array"_a, "way"_a, "average"_a, "seed"_a,
            "step"_a.none(), "timeout"_a.none())
-      .def("all_gather", &all_gather, "name"_a, "array"_a, "codec"_a, "seed"_a, "step"_a.none(),
+      .def("all_gather", &all_gather, "name"_a, "array"_a, "way"_a, "seed"_a, "step"_a.none(),
            "timeout"_a.none())
       .def(
           "barrier",
           [](Communicator& ranks, std::optional<double> timeout) {
-            return PyWork(ranks.barrier(operation_options(0, std::nullopt, "", timeout)), {});
+            return PyWork(ranks.barrier(operation_options(0, std::nullopt, timeout)), {});
           },
           "timeout"_a.none());
   module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "encryption"_a,

@@ -124,7 +124,7 @@ class Mistakes(CommandLine):
             ("bench train --steps 1", "--steps"),
             ("bench train --hosts 2 --ranks 2", "--hosts excludes --ranks"),
             ("bench train --ranks 2 --link 1gb", "'1gb' is not"),
-            ("inspect", "FRAME is required"),
+            ("inspect", "FILE is required"),
             ("hosts", "COMMAND is required"),
             ("hosts true", "write -- before the command"),
             ("hosts --count 0 -- true", "--count"),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 namespace gradwire::pytorch {
@@ -12,9 +13,9 @@ namespace {
 
 constexpr std::uint64_t kStepsPerMeasurement = 50;  // of errors, which costs a decoding
 
-const Codec& exact_codec() {
-  static const Codec codec = Codec::parse("none");
-  return codec;
+template <class Predicate>
+bool any_stage(const Rule& rule, Predicate predicate) {
+  return std::ranges::any_of(rule.stages, predicate, &Stage::way);
 }
 
 /// The gradients in the bucket's buffer, each as the range of numbers that it is in memory. Complex
@@ -46,16 +47,19 @@ std::string_view Rule::layer_name() const {
   return std::string_view(name).substr(name.find('/') + 1);  // npos + 1 is 0: all of it
 }
 
-const Codec& Rule::codec_at(std::uint64_t step) const {
-  const auto next = std::find_if(stages.begin() + 1, stages.end(),
-                                 [&](const Stage& stage) { return step < stage.first_step; });
-  return std::prev(next)->codec;
+bool Rule::has_feedback() const {
+  return any_stage(*this, [](const Way& way) { return way.feedback.has_value(); });
+}
+
+bool Rule::has_momentum() const {
+  return any_stage(*this,
+                   [](const Way& way) { return way.feedback && way.feedback->momentum != 0; });
 }
 
 bool Rule::keeps_something() const {
-  const bool lossy = std::any_of(stages.begin(), stages.end(),
-                                 [](const Stage& stage) { return !stage.codec.traits().lossless; });
-  return momentum != 0 || (feedback && lossy);
+  return has_momentum() || any_stage(*this, [](const Way& way) {
+           return way.feedback && !way.codec.traits().lossless;
+         });
 }
 
 Compression::Compression(std::shared_ptr<Channel> channel,
@@ -69,7 +73,7 @@ void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
     if (!layer) layer = std::make_shared<Layer>();
     const std::lock_guard lock(ledger_->mutex);
     layer->totals.name = rule.name;
-    layer->totals.codec = rule.stages.back().codec.spec();
+    layer->totals.codec = rule.stages.back().way.codec.spec();
     layer->totals.elements = rule.elements;
     layer->rule = std::move(rule);
     look_for_misuse(*layer);
@@ -91,7 +95,7 @@ std::vector<Compression::LayerPtr> Compression::layers_of(const c10d::GradBucket
 FuturePtr Compression::average_by_group(const c10d::GradBucket& bucket) const {
   for (const LayerPtr& layer : layers_of(bucket)) {
     const Rule& rule = layer->rule;
-    const bool only_averages = rule.momentum == 0 && rule.weight_decay == 0 && local_clip_ == 0;
+    const bool only_averages = !rule.has_momentum() && rule.weight_decay == 0 && local_clip_ == 0;
     TORCH_CHECK_TYPE(only_averages, "gradwire: ", rule.layer_name(),
                      " has a gradient that residual compression cannot take, of ",
                      bucket.getBuffer().scalar_type(), " and ", bucket.getBuffer().layout(),
@@ -169,7 +173,7 @@ void Compression::watch(const std::vector<at::Tensor>& parameters) {
 void Compression::look_for_misuse(Layer& layer) {
   const Rule& rule = layer.rule;
   if (layer.use) {
-    layer.use->look_for(rule.momentum != 0 || rule.weight_decay != 0, rule.keeps_something());
+    layer.use->look_for(rule.has_momentum() || rule.weight_decay != 0, rule.keeps_something());
   }
 }
 
@@ -191,15 +195,16 @@ void Compression::check_received_once(const Layer& layer, const LayerUse::Findin
 
 std::vector<LayerUse::Findings> Compression::agree_on(std::vector<LayerUse::Findings> findings,
                                                       const std::vector<LayerPtr>& layers) const {
-  const bool feedback = std::any_of(layers.begin(), layers.end(),
-                                    [](const LayerPtr& layer) { return layer->rule.feedback; });
+  const bool feedback = std::any_of(layers.begin(), layers.end(), [](const LayerPtr& layer) {
+    return layer->rule.has_feedback();
+  });
   if (!finds_unused_ || !feedback) {  // then DDP expects that all ranks use all layers
     for (LayerUse::Findings& each : findings) each.used = true;
     return findings;
   }
   std::vector<float> told;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const bool used = findings[i].used || !layers[i]->rule.feedback;
+    const bool used = findings[i].used || !layers[i]->rule.has_feedback();
     for (const bool fact : {used, findings[i].added, findings[i].discarded}) told.push_back(fact);
   }
   const Tensor tensor{.name = "used", .view = {told.data(), told.size(), Dtype::f32}};
@@ -260,33 +265,30 @@ void Compression::start(const Waiting& waiting) {
                               ledger->count(of, size, ranks, work.statistics());
                             });
   };
-  std::vector<Tensor> exact;
-  std::vector<LayerPtr> exact_layers;
+  struct Together {
+    std::vector<Tensor> tensors;
+    std::vector<LayerPtr> layers;
+  };
+  std::map<std::string, Together> exact;  // by route
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!used[i]) continue;
     const auto first = ranges[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
     const TensorView part =
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
     const Rule& rule = layers[i]->rule;
-    const Codec& codec = exact_scopes > 0 ? exact_codec() : rule.codec_at(step);
-    const Tensor tensor{.name = rule.name,
-                        .view = part,
-                        .codec = codec,
-                        .feedback = rule.feedback,
-                        .momentum = rule.momentum,
-                        .nesterov = rule.nesterov,
-                        .masking = rule.masking,
-                        .reuse = rule.reuse};
-    if (codec.traits().lossless) {
-      exact.push_back(tensor);
-      exact_layers.push_back(layers[i]);
+    Tensor tensor{.name = rule.name, .view = part, .way = stage_at(rule.stages, step).way};
+    if (exact_scopes > 0) tensor.way.codec = Way{}.codec;
+    if (tensor.way.codec.traits().lossless) {
+      Together& together = exact[tensor.way.route];
+      together.tensors.push_back(tensor);
+      together.layers.push_back(layers[i]);
     } else {
       // An operation of its own: who sums up which part, and with it every bit, must not depend on
       // what else is in the bucket, which changes in the second step and after a restart.
       start_one({tensor}, {layers[i]});
     }
   }
-  if (!exact.empty()) start_one(exact, std::move(exact_layers));
+  for (auto& [route, together] : exact) start_one(together.tensors, std::move(together.layers));
   waiting.completion->seal();
 }
 
@@ -295,7 +297,7 @@ void Compression::Ledger::count_exact(const std::vector<LayerPtr>& layers, const
   const std::lock_guard lock(mutex);
   for (const LayerPtr& layer : layers) {
     LayerTotals& totals = layer->totals;
-    totals.codec = exact_codec().spec();
+    totals.codec = Way{}.text();
     const std::uint64_t bytes =
         buffer.is_sparse()  // gathered from all ranks, alone in its bucket
             ? (buffer._values().nbytes() + buffer._indices().nbytes()) * (ranks - 1)

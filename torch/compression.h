@@ -16,32 +16,23 @@
 #include <vector>
 
 #include "channel.h"
-#include "gradwire/codec.h"
+#include "gradwire/plan.h"
 #include "layer_use.h"
 
 namespace gradwire::pytorch {
-
-/// A codec from this step on.
-struct Stage {
-  std::uint64_t first_step = 0;
-  Codec codec = Codec::parse("none");
-};
 
 /// How one parameter's gradient travels.
 struct Rule {
   std::string name{};  ///< unique in the process: the model's number, a slash, the layer's name
   std::uint64_t elements = 0;
-  std::vector<Stage> stages{Stage{}};  ///< in the order of their steps, the first from step 0
-  bool feedback = false;
-  float momentum = 0;  ///< with feedback, see `Tensor`
-  bool nesterov = false;
-  bool masking = false;
-  std::uint32_t reuse = 1;
-  float weight_decay = 0;  ///< this share of the weights is added to their gradient
+  std::vector<Stage> stages{Stage{}};  ///< of its plan
+  float weight_decay = 0;              ///< this share of the weights is added to their gradient
 
   /// As the model's author named it, for messages.
   std::string_view layer_name() const;
-  const Codec& codec_at(std::uint64_t step) const;
+  /// In some stage.
+  bool has_feedback() const;
+  bool has_momentum() const;
   /// Whether an exchange leaves something for the next one.
   bool keeps_something() const;
 };

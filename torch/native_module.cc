@@ -11,7 +11,7 @@
 #include "channel.h"
 #include "compression.h"
 #include "gradwire/environment.h"
-#include "plan/layer_policy.h"
+#include "plan_binding.h"
 
 namespace py = pybind11;
 
@@ -69,10 +69,9 @@ std::shared_ptr<Channel> make_channel(const c10::intrusive_ptr<c10d::Store>& sto
           delete_without_gil<Channel>};
 }
 
-WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& codec,
-                   std::string name, bool feedback, bool average, std::uint64_t seed,
-                   std::uint64_t step) {
-  const Tensor one{std::move(name), view_of(tensor), Codec::parse(codec), feedback};
+WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& way,
+                   std::string name, bool average, std::uint64_t seed, std::uint64_t step) {
+  const Tensor one{std::move(name), view_of(tensor), Way::parse(way)};
   const auto completion = std::make_shared<Completion>(tensor);
   completion->add(channel.communicator()->all_reduce(
       {&one, 1}, {.seed = seed, .step = step, .average = average}));
@@ -84,7 +83,7 @@ WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::
 struct Shard {
   std::string name;
   std::size_t elements;
-  Codec codec;
+  Way way;
 };
 
 /// What is exchanged together, again and again.
@@ -94,8 +93,8 @@ struct Shards {
 
 Shards make_shards(const std::vector<std::tuple<std::string, std::size_t, std::string>>& given) {
   Shards shards;
-  for (const auto& [name, elements, codec] : given) {
-    shards.layers.push_back({name, elements, Codec::parse(codec)});
+  for (const auto& [name, elements, way] : given) {
+    shards.layers.push_back({name, elements, Way::parse(way)});
   }
   return shards;
 }
@@ -107,7 +106,7 @@ std::vector<Tensor> parts_of(int ranks, const at::Tensor& tensor, const Shards& 
   std::size_t first = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     for (const Shard& shard : shards.layers) {
-      parts.push_back({shard.name, whole.slice(first, shard.elements), shard.codec});
+      parts.push_back({shard.name, whole.slice(first, shard.elements), shard.way});
       first += shard.elements;
     }
   }
@@ -164,15 +163,6 @@ void load_residuals(const Channel& channel, std::string_view bytes) {
   channel.communicator()->load_residuals(std::as_bytes(std::span(bytes.data(), bytes.size())));
 }
 
-/// Of codecs, that which exchanges a layer fastest.
-std::string fastest_codec(const std::vector<std::string>& specs, std::size_t elements,
-                          std::uint32_t ranks, double bytes_per_second) {
-  std::vector<Codec> ways;
-  for (const std::string& spec : specs) ways.push_back(Codec::parse(spec));
-  return specs[static_cast<std::size_t>(&fastest(ways, elements, {ranks, bytes_per_second}) -
-                                        ways.data())];
-}
-
 /// For another number of ranks, of which averages are taken but in `all_reduce`.
 py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
   std::vector<std::span<const std::byte>> views;
@@ -184,25 +174,18 @@ py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
   return {reinterpret_cast<const char*>(merged.data()), merged.size()};
 }
 
-/// By the parameter's `_cdata`: name, elements, (first step, codec) of each stage, feedback,
-/// momentum, Nesterov's, masking, reuse, weight decay.
-using PythonRules = std::unordered_map<
-    std::uintptr_t,
-    std::tuple<std::string, std::uint64_t, std::vector<std::pair<std::uint64_t, std::string>>, bool,
-               float, bool, bool, std::uint32_t, float>>;
+/// By the parameter's `_cdata`: the layer's name, elements, weight decay.
+using PythonLayers =
+    std::unordered_map<std::uintptr_t, std::tuple<std::string, std::uint64_t, float>>;
 
-void set_rules(Compression& compression, const PythonRules& given) {
+/// `prefix` makes names unique in the process.
+void set_rules(Compression& compression, const PythonLayers& layers, const std::string& prefix,
+               const Plan& plan) {
   std::unordered_map<const void*, Rule> rules;
-  for (const auto& [parameter, rule] : given) {
-    const auto& [name, elements, codecs, feedback, momentum, nesterov, masking, reuse,
-                 weight_decay] = rule;
-    std::vector<Stage> stages;
-    for (const auto& [first_step, codec] : codecs) {
-      stages.push_back({first_step, Codec::parse(codec)});
-    }
-    rules[reinterpret_cast<const void*>(parameter)] = {name,     elements, std::move(stages),
-                                                       feedback, momentum, nesterov,
-                                                       masking,  reuse,    weight_decay};
+  for (const auto& [parameter, layer] : layers) {
+    const auto& [name, elements, weight_decay] = layer;
+    rules[reinterpret_cast<const void*>(parameter)] = {prefix + name, elements,
+                                                       plan.stages_of(name), weight_decay};
   }
   compression.set_rules(std::move(rules));
 }
@@ -234,7 +217,7 @@ PYBIND11_MODULE(_native, module) {
   configure_from_environment();
   module.attr("torch_version") = GRADWIRE_TORCH_VERSION;
 
-  py::class_<Shards>(module, "Shards").def(py::init(&make_shards), py::arg("name_elements_codec"));
+  py::class_<Shards>(module, "Shards").def(py::init(&make_shards), py::arg("name_elements_way"));
 
   py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
       .def(py::init(&make_channel), py::arg("store"), py::arg("rank"), py::arg("size"),
@@ -243,8 +226,8 @@ PYBIND11_MODULE(_native, module) {
       .def("close", &Channel::close, NoGil())
       .def("all_gather_text", &Channel::all_gather_text, py::arg("text"),
            py::arg("timeout") = std::chrono::milliseconds(0), NoGil())
-      .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("codec"), py::arg("name"),
-           py::arg("feedback"), py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
+      .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("way"), py::arg("name"),
+           py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
       .def("reduce_scatter", &reduce_scatter, py::arg("tensor"), py::arg("shards"),
            py::arg("average"), py::arg("seed"), py::arg("step"), py::arg("measure"), NoGil())
       .def("all_gather", &all_gather, py::arg("tensor"), py::arg("shards"), py::arg("seed"),
@@ -265,7 +248,7 @@ PYBIND11_MODULE(_native, module) {
       .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>, std::uint64_t,
                     bool>(),
            py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)
-      .def("set_rules", &set_rules)
+      .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
       .def("set_local_clip", &Compression::set_local_clip)
       .def("watch", &Compression::watch, py::arg("parameters"))
@@ -284,8 +267,7 @@ PYBIND11_MODULE(_native, module) {
       .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
       .def("totals", &totals);
 
-  module.def("fastest_codec", &fastest_codec, py::arg("codecs"), py::arg("elements"),
-             py::arg("ranks"), py::arg("bytes_per_second"));
+  add_plans(module);
   module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("is_exact", [] { return exact_scopes > 0; });

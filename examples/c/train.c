@@ -86,19 +86,17 @@ typedef struct run {
   double bytes_per_step;        // sent by this rank
 } run;
 
-static void train(gradwire_communicator* ranks, const document* documents, const char* spec,
+static void train(gradwire_communicator* ranks, const document* documents, const char* way,
                   uint64_t steps, run* result) {
   static float gradient[VOCABULARY];
   const float size = (float)gradwire_communicator_size(ranks);
-  gradwire_codec* codec = NULL;
-  check(gradwire_codec_create(spec, &codec));
   memset(result, 0, sizeof *result);
   for (uint64_t step = 0; step < steps; ++step) {
     float loss = compute_gradient(documents, result->weights, gradient);
 
     // Two tensors in one message: the gradient compressed, the loss exact.
     const gradwire_tensor tensors[] = {
-        {.name = "gradient", .data = gradient, .count = VOCABULARY, .codec = codec},
+        {.name = "gradient", .data = gradient, .count = VOCABULARY, .way = way},
         {.name = "loss", .data = &loss, .count = 1},
     };
     const gradwire_operation_options options = {
@@ -115,7 +113,6 @@ static void train(gradwire_communicator* ranks, const document* documents, const
     if (step == 0) result->first_loss = result->last_loss;
     result->bytes_per_step += (double)statistics.sent_bytes / (double)steps;
   }
-  gradwire_codec_destroy(codec);
 }
 
 // Whether all ranks have the very same weights.

@@ -76,15 +76,15 @@ struct Run {
 };
 
 Run train(gradwire::Communicator& ranks, const std::vector<Document>& documents,
-          const std::string& spec, int steps) {
-  const gradwire::Codec codec = gradwire::Codec::parse(spec);
+          const std::string& text, int steps) {
+  const gradwire::Way way = gradwire::Way::parse(text);
   std::vector<float> gradient(kVocabulary);
   Run run;
   for (int step = 0; step < steps; ++step) {
     float loss = gradient_of(documents, run.weights, gradient);
 
     // Two tensors in one message: the gradient compressed, the loss exact.
-    const gradwire::Tensor tensors[] = {{"gradient", {gradient.data(), gradient.size()}, codec},
+    const gradwire::Tensor tensors[] = {{"gradient", {gradient.data(), gradient.size()}, way},
                                         {"loss", {&loss, 1}}};
     gradwire::Work work =
         ranks.all_reduce(tensors, {.seed = 1, .step = static_cast<std::uint64_t>(step)});

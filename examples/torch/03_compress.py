@@ -23,8 +23,8 @@ gradwire.torch.compress(
     model,
     "grid:step=0.5",  # for every layer about which nothing else is said
     exact=["embedding.*"],  # patterns as in a shell, for names of model.module.named_parameters()
-    codecs={"head.*": "uniform:bits=4,bucket=128", "deeper.*": "sign"},
-    feedback=True,  # what a codec held back is added to the next gradient; `sign` needs that
+    # With feedback, what a codec held back is added to the next gradient; `sign` needs that.
+    codecs={"head.*": "uniform:bits=4,bucket=128", "deeper.*": "sign+feedback"},
 )
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 

@@ -25,7 +25,7 @@ shared, own = folder / "model.pt", folder / f"gradwire-rank{rank}.pt"
 
 torch.manual_seed(0)
 model = DistributedDataParallel(TextModel())
-gradwire.torch.compress(model, "uniform:bits=2", feedback=True)
+gradwire.torch.compress(model, "uniform:bits=2+feedback")
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
 first = 0

@@ -2,7 +2,7 @@
 //
 //   gradwire::ConnectOptions options{.rank = rank, .size = size, .store = "file:/shared/job42"};
 //   auto ranks = gradwire::Communicator::connect(options);
-//   gradwire::Tensor gradient{"layer1.weight", view, gradwire::Codec::parse("grid:step=0.5")};
+//   gradwire::Tensor gradient{"layer1.weight", view, gradwire::Way::parse("grid:step=0.5")};
 //   gradwire::Work work = ranks->all_reduce({&gradient, 1}, {.seed = 7, .step = step});
 //   ...                                     // compute something else
 //   work.wait();                            // the view holds the sum; throws when a rank failed
@@ -33,10 +33,10 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/codec.h"
 #include "gradwire/error.h"
 #include "gradwire/store.h"
 #include "gradwire/tensor.h"
+#include "gradwire/way.h"
 
 namespace gradwire {
 
@@ -64,7 +64,8 @@ struct ConnectOptions {
   /// "auto" (shared memory inside a host; between hosts tcp, or mpi if that is the store), "shm",
   /// "tcp" or "mpi".
   std::string transport = "auto";
-  /// "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce.
+  /// "auto", "sra", "ring", "tree", "allgather" or "hierarchical": the route of all_reduces whose
+  /// ways name none.
   std::string algorithm = "auto";
   /// Network interface that tcp listens on, by name or address; empty: all that are up.
   std::string interface {};
@@ -91,22 +92,9 @@ struct Tensor {
   /// the place in the call that tells them apart.
   std::string name{};
   TensorView view{};
-  Codec codec = Codec::parse("none");
-  /// Keeps what the codec held back and adds it in the next operation on the tensor of this name:
-  /// error feedback, for biased codecs. For all_reduce. What rounding to f16 or bf16 takes of the
-  /// results is kept, too. Numbers that are not all finite are sent as they are, and leave what is
-  /// kept on this rank as it was.
-  bool feedback = false;
-  /// With feedback, of momentum SGD: what is held back gains momentum as if it had been sent, so
-  /// that the optimizer must not add any: momentum correction.
-  float momentum = 0;
-  bool nesterov = false;
-  /// Sparse codecs end the momentum of the numbers that they send: momentum factor masking.
-  /// docs/adr/0009 tells what it costs.
-  bool masking = false;
-  /// With feedback: a sparse codec is fitted to the numbers every so many operations, and sooner
-  /// when it sends half or twice as many as it did at first.
-  std::uint32_t reuse = 1;
+  /// The same on all ranks. Only all_reduce takes feedback, and by tensors that have names. Tensors
+  /// of one call travel together: by one route.
+  Way way{};
 };
 
 struct OperationOptions {
@@ -114,7 +102,6 @@ struct OperationOptions {
   /// Another step draws other random numbers. None (default): the communicator counts its
   /// operations, so that those that repeat draw new ones. The count is saved with the residuals.
   std::optional<std::uint64_t> step{};
-  std::string algorithm{};               ///< instead of the communicator's
   std::chrono::milliseconds timeout{0};  ///< 0: the communicator's. At most `kMaxTimeout`.
   /// Divides sums by the number of ranks. For all_reduce and reduce_scatter.
   bool average = false;
@@ -193,7 +180,7 @@ class Communicator {
                           const OperationOptions& options = {}) = 0;
 
   /// `parts` are those of rank 0, then those of rank 1, and so on, equally many for each. The i-th
-  /// of every rank are the parts of one tensor: of the same count, dtype, codec and name. This
+  /// of every rank are the parts of one tensor: of the same count, dtype, way and name. This
   /// rank's become the sums over all ranks, the others are left unspecified.
   virtual Work reduce_scatter(std::span<const Tensor> parts,
                               const OperationOptions& options = {}) = 0;

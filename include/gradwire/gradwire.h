@@ -64,16 +64,14 @@
 //                                         .size = (uint32_t)atoi(argv[2]),
 //                                         .store = argv[3]};  // such as "file:/shared/job42"
 //     gradwire_communicator* ranks = NULL;
-//     gradwire_codec* codec = NULL;
 //     gradwire_work* work = NULL;
 //     static float gradient[COUNT];
 //     for (int i = 0; i < COUNT; ++i) gradient[i] = 0.001f * (float)i;
 //
-//     int code = gradwire_codec_create("grid:step=0.5", &codec);
-//     if (code == GRADWIRE_OK) code = gradwire_communicator_connect(&options, &ranks);
+//     int code = gradwire_communicator_connect(&options, &ranks);
 //     if (code == GRADWIRE_OK) {
 //       gradwire_tensor tensor = {
-//           .name = "layer1", .data = gradient, .count = COUNT, .codec = codec};
+//           .name = "layer1", .data = gradient, .count = COUNT, .way = "grid:step=0.5"};
 //       code = gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, &work);
 //     }
 //     if (code == GRADWIRE_OK) code = gradwire_work_wait(work);  // or compute something else first
@@ -85,7 +83,6 @@
 //     }
 //     gradwire_work_destroy(work);
 //     gradwire_communicator_destroy(ranks);
-//     gradwire_codec_destroy(codec);
 //     return code;
 //   }
 //
@@ -374,26 +371,27 @@ typedef struct gradwire_tensor {
   void* data;
   size_t count;
   int dtype;
-  int feedback;  // not 0: what the codec held back is added in the next all_reduce of this name
-  const gradwire_codec* codec;  // [exact]
-  // With feedback, of momentum SGD: what is held back gains it as if it had been sent, so that the
-  // optimizer must add none.
-  float momentum;
-  int nesterov;    // not 0: Nesterov's
-  int masking;     // not 0: momentum ends where a sparse codec sent something
-  uint32_t reuse;  // all_reduces for which a sparse codec is fitted to the numbers [1]
+  // How it travels, the same on all ranks [exactly]: a codec, such as "grid:step=0.5", and behind
+  // it, if wanted:
+  //   +feedback      What the codec held back is added in the next all_reduce of this name. Keys,
+  //                  as in "+feedback:momentum=0.9,reuse=5": `momentum` of SGD, which what is held
+  //                  back gains as if it had been sent, so that the optimizer must add none;
+  //                  `nesterov=1`, Nesterov's; `masking=1`, momentum ends where a sparse codec sent
+  //                  something; `reuse`, all_reduces for which a sparse codec is fitted to the
+  //                  numbers.
+  //   +route:sra     The algorithm, the same for all tensors of a call [the communicator's].
+  const char* way;
 } gradwire_tensor;
 
 // How to do one operation; null stands for all defaults. Grows like `gradwire_connect_options`.
 // Without a step, which is to say 0, the communicator counts its operations, so that those that
 // repeat draw new random numbers. The count is saved with residuals.
 typedef struct gradwire_operation_options {
-  size_t struct_bytes;    // sizeof(gradwire_operation_options)
-  uint64_t seed;          // the job's, for stochastic rounding
-  uint64_t step;          // of training: others draw other random numbers [a count of operations]
-  const char* algorithm;  // of all_reduce [the communicator's]
-  uint64_t timeout_ms;    // [the communicator's]
-  uint64_t average;       // of all_reduce and reduce_scatter: 1 divides sums by the ranks [0]
+  size_t struct_bytes;  // sizeof(gradwire_operation_options)
+  uint64_t seed;        // the job's, for stochastic rounding
+  uint64_t step;        // of training: others draw other random numbers [a count of operations]
+  uint64_t timeout_ms;  // [the communicator's]
+  uint64_t average;     // of all_reduce and reduce_scatter: 1 divides sums by the ranks [0]
 } gradwire_operation_options;
 
 // The operations. Each starts one, allocates, and returns at once with `*work`, which the caller

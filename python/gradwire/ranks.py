@@ -1,7 +1,7 @@
 """Ranks that compute together.
 
     ranks = gradwire.connect(rank=0, size=4, store="file:/shared/job42")
-    work = ranks.all_reduce(gradient, codec="grid:step=0.5", step=step)
+    work = ranks.all_reduce(gradient, "grid:step=0.5", step=step)
     ...                                    # compute something else
     work.wait()                            # gradient holds the sum; raises when a rank failed
 
@@ -56,14 +56,12 @@ class Work:
         return Statistics(*self._native.statistics())
 
 
-def _native_codec(codec: Any) -> _gradwire.Codec:
-    if isinstance(codec, str):
-        return _gradwire.Codec.parse(codec)
-    if isinstance(native := getattr(codec, "_native", None), _gradwire.Codec):
-        return native
-    raise TypeError(
-        f"codec is {codec!r}; give a text such as 'grid:step=0.5', or gradwire.codec(…)"
-    )
+def _way_text(way: Any) -> str:
+    if isinstance(way, str):
+        return way
+    if isinstance(native := getattr(way, "_native", None), _gradwire.Codec):
+        return native.spec()
+    raise TypeError(f"way is {way!r}; give a text such as 'sign+feedback', or gradwire.codec(…)")
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -108,48 +106,31 @@ class Communicator:
     def all_reduce(
         self,
         x: Any,
-        codec: Any = "none",
+        way: Any = "none",
         *,
         name: str | Sequence[str] | None = None,
-        feedback: bool = False,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        masking: bool = False,
-        reuse: int = 1,
         average: bool = False,
         seed: int = 0,
         step: int | None = None,
-        algorithm: str = "",
         timeout: float | None = None,
     ) -> Work:
         """The sum over all ranks, in place, or with `average` their mean.
 
-        `x` may be a list of arrays that share no memory: they travel together. `codec` is then one
-        for all, or a list; `name`, a list likewise, tells their random numbers apart. With
-        `feedback`, what the codec held back is added in the next call for an array of that name.
+        `x` may be a list of arrays that share no memory: they travel together. `way` is then one
+        for all, or a list; `name`, a list likewise, tells their random numbers apart.
 
-        With `momentum`, for gradients of momentum SGD, what is held back gains it as if it had been
-        sent at once: the optimizer must then add none. `masking` ends it where a sparse codec
-        sent something. `reuse` finds out only every so many calls from which size on such a codec
-        sends numbers.
+        A way is a codec, and behind it, if wanted: ``+feedback``, with which what the codec held
+        back is added in the next call for an array of that name; and ``+route:sra``, an algorithm
+        for all arrays of the call. Feedback has keys, as in ``+feedback:momentum=0.9,reuse=5``:
+        with ``momentum``, for gradients of momentum SGD, what is held back gains it as if it had
+        been sent at once, so that the optimizer must add none; ``nesterov=1`` makes it Nesterov's;
+        ``masking=1`` ends it where a sparse codec sent something; ``reuse`` finds out only every
+        so many calls from which size on such a codec sends numbers.
         """
-        if feedback and name is None:
-            raise ValueError("feedback needs a name, by which what is held back is found again")
-        arrays, names, codecs = _listed(x, name, codec)
+        arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.all_reduce(
-                names,
-                arrays,
-                codecs,
-                feedback,
-                momentum,
-                nesterov,
-                masking,
-                reuse,
-                average,
-                *_seed_and_step(seed, step),
-                algorithm,
-                timeout,
+                names, arrays, ways, average, *_seed_and_step(seed, step), timeout
             ),
             self._native,
         )
@@ -158,7 +139,7 @@ class Communicator:
         self,
         x: Any,
         root: int = 0,
-        codec: Any = "none",
+        way: Any = "none",
         *,
         name: str | Sequence[str] | None = None,
         seed: int = 0,
@@ -166,18 +147,16 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
-        arrays, names, codecs = _listed(x, name, codec)
+        arrays, names, ways = _listed(x, name, way)
         return Work(
-            self._native.broadcast(
-                names, arrays, codecs, root, *_seed_and_step(seed, step), timeout
-            ),
+            self._native.broadcast(names, arrays, ways, root, *_seed_and_step(seed, step), timeout),
             self._native,
         )
 
     def reduce_scatter(
         self,
         x: Any,
-        codec: Any = "none",
+        way: Any = "none",
         *,
         name: str = "",
         average: bool = False,
@@ -188,10 +167,10 @@ class Communicator:
         """Of the `size` equal parts of `x`, this rank's becomes the sum, or with `average` the
         mean; others are unspecified.
         """
-        codec = _native_codec(codec)
+        way = _way_text(way)
         return Work(
             self._native.reduce_scatter(
-                name, x, codec, average, *_seed_and_step(seed, step), timeout
+                name, x, way, average, *_seed_and_step(seed, step), timeout
             ),
             self._native,
         )
@@ -199,7 +178,7 @@ class Communicator:
     def all_gather(
         self,
         x: Any,
-        codec: Any = "none",
+        way: Any = "none",
         *,
         name: str = "",
         seed: int = 0,
@@ -207,9 +186,9 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work:
         """Of the `size` equal parts of `x`, this rank's is sent to all."""
-        codec = _native_codec(codec)
+        way = _way_text(way)
         return Work(
-            self._native.all_gather(name, x, codec, *_seed_and_step(seed, step), timeout),
+            self._native.all_gather(name, x, way, *_seed_and_step(seed, step), timeout),
             self._native,
         )
 
@@ -229,20 +208,19 @@ class Communicator:
         return Work(self._native.barrier(timeout), self._native)
 
 
-def _listed(x: Any, name: Any, codec: Any) -> tuple[list[Any], list[str], list[Any]]:
-    """Arrays, names and codecs, one of each per array."""
+def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str]]:
+    """Arrays, names and ways, one of each per array."""
     arrays = list(x) if isinstance(x, list | tuple) else [x]
     names = list(name) if isinstance(name, list | tuple) else None
     if names is None:
-        names = (
-            [name or ""] if len(arrays) == 1 else [f"{name or ''}{i}" for i in range(len(arrays))]
-        )
-    codecs = list(codec) if isinstance(codec, list | tuple) else [codec] * len(arrays)
-    if not len(arrays) == len(names) == len(codecs):
+        several = len(arrays) > 1 and name is not None
+        names = [f"{name}{i}" if several else name or "" for i in range(len(arrays))]
+    ways = list(way) if isinstance(way, list | tuple) else [way] * len(arrays)
+    if not len(arrays) == len(names) == len(ways):
         raise ValueError(
-            f"{len(arrays)} arrays, {len(names)} names, {len(codecs)} codecs: give as many of each"
+            f"{len(arrays)} arrays, {len(names)} names, {len(ways)} ways: give as many of each"
         )
-    return arrays, names, [_native_codec(c) for c in codecs]
+    return arrays, names, [_way_text(each) for each in ways]
 
 
 def _from_environment(argument: str, variable: str, alone: int, store: str) -> int:

@@ -146,8 +146,8 @@ def test_a_clip_without_residuals_or_below_zero_is_refused(capsys):
 
 
 def test_residuals_and_feedback_together_are_refused(capsys):
-    line = refused(capsys, "--residual", "0.01", "--feedback", "train.py")
-    assert "leave out --feedback (GRADWIRE_FEEDBACK)" in line
+    line = refused(capsys, "--residual", "0.01", "--codec", "sign+feedback", "train.py")
+    assert "leave out +feedback of sign+feedback" in line
 
 
 def test_a_module_of_the_name_of_the_package_beside_the_script_is_refused(capsys, tmp_path):
@@ -189,12 +189,11 @@ def test_help_has_examples_and_both_kinds_of_flags(capsys, monkeypatch):
         ([], {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "1"}),
         (["--no-summary"], {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "0"}),
         (
-            ["--codec", "fp16", "--feedback", "--exact", "*bias", "--exact", "head.*"],
+            ["--codec", "fp16+feedback", "--exact", "*bias", "--exact", "head.*"],
             {
                 "GRADWIRE": "1",
                 "GRADWIRE_SUMMARY": "1",
-                "GRADWIRE_CODEC": "fp16",
-                "GRADWIRE_FEEDBACK": "1",
+                "GRADWIRE_CODEC": "fp16+feedback",
                 "GRADWIRE_EXACT": "*bias,head.*",
             },
         ),

@@ -47,7 +47,7 @@ def test_ranks_of_mpirun_sum_exactly_and_alike():
             x = numpy.arange(1000, dtype=numpy.float32) * (ranks.rank + 1)
             ranks.all_reduce(x).wait()
             y = numpy.random.default_rng(ranks.rank).standard_normal(5000, dtype=numpy.float32)
-            ranks.all_reduce(y, codec="grid:step=0.5", seed=1).wait()
+            ranks.all_reduce(y, "grid:step=0.5", seed=1).wait()
             exact = numpy.array_equal(x, numpy.arange(1000, dtype=numpy.float32) * 3)
             bits = zlib.crc32(y.tobytes())
             sys.stdout.write(f"{transport} {ranks.rank} {ranks.size} {exact} {bits}\\n")

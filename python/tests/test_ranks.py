@@ -102,7 +102,7 @@ def several(ranks):
     rng = np.random.default_rng(ranks.rank)
     x = [rng.standard_normal(n, dtype=np.float32) for n in (10, 5000, 1)]
     before = [a.copy() for a in x]
-    ranks.all_reduce(x, codec=["none", "grid:step=0.1", "none"], seed=1, step=2).wait()
+    ranks.all_reduce(x, ["none", "grid:step=0.1", "none"], seed=1, step=2).wait()
     return before, x
 
 
@@ -114,16 +114,28 @@ def test_lossy_sums_are_near_and_equal_on_all_ranks(tmp_path):
         assert results[0][1][i].tobytes() == results[1][1][i].tobytes()
 
 
-def with_wrong_codecs(ranks):
+def with_wrong_ways(ranks):
     x = np.ones(4, dtype=np.float32)
-    ranks.all_reduce(x, codec=gradwire.codec("none")).wait()
+    ranks.all_reduce(x, gradwire.codec("none")).wait()
     for wrong in (4, None, object()):
-        with pytest.raises(TypeError, match="codec is .*; give a text such as 'grid:step=0.5'"):
-            ranks.all_reduce(x, codec=wrong)
+        with pytest.raises(TypeError, match="way is .*; give a text such as 'sign\\+feedback'"):
+            ranks.all_reduce(x, wrong)
+    for wrong in ("sign+feedbak", "sign+feedback:momentum=2", "sign+route:snake"):
+        with pytest.raises(gradwire.Error) as raised:
+            ranks.all_reduce(x, wrong, name="x")
+        assert raised.value.code == "invalid_spec"
+    for call, wrong in [
+        (ranks.broadcast, "none+feedback"),
+        (ranks.reduce_scatter, "none+feedback"),
+        (ranks.reduce_scatter, "none+route:tree"),
+        (ranks.all_gather, "none+route:hierarchical"),
+    ]:
+        with pytest.raises(gradwire.Error):
+            call(x, way=wrong, name="x")
 
 
-def test_what_is_no_codec_is_named(tmp_path):
-    on_ranks(with_wrong_codecs, 2, tmp_path / "store")
+def test_what_is_no_way_is_named(tmp_path):
+    on_ranks(with_wrong_ways, 2, tmp_path / "store")
 
 
 def with_feedback(ranks):
@@ -132,8 +144,8 @@ def with_feedback(ranks):
         x = np.full(500, 0.3 * (ranks.rank + 1), np.float32)
         x[::7] = 1
         x[::5] = 0.5  # between the two levels
-        codec = "uniform:bits=1,rounding=nearest"
-        ranks.all_reduce(x, codec, name="x", feedback=True, step=step).wait()
+        way = "uniform:bits=1,rounding=nearest+feedback"
+        ranks.all_reduce(x, way, name="x", step=step).wait()
         total += x
     saved = ranks.save_residuals()
     ranks.load_residuals(saved)
@@ -154,10 +166,8 @@ def with_momentum(ranks):
     moves = {False: [], True: []}
     for masking, step in itertools.product(moves, range(5)):
         x = np.full(100, step + 1, np.float32)
-        ranks.all_reduce(
-            x, "topk:density=1", name=f"masking {masking}", feedback=True, momentum=0.5,
-            nesterov=True, masking=masking, reuse=2, step=step,
-        ).wait()  # fmt: skip
+        way = f"topk:density=1+feedback:momentum=0.5,nesterov=1,masking={masking:d},reuse=2"
+        ranks.all_reduce(x, way, name=f"masking {masking}", step=step).wait()
         moves[masking].append(x)
     return moves
 
@@ -172,10 +182,13 @@ def test_what_is_fed_back_gains_momentum_unless_it_is_masked(tmp_path):
 
 
 def without_a_name(ranks):
-    with pytest.raises(ValueError, match="needs a name"):
-        ranks.all_reduce(np.ones(4, np.float32), "sign", feedback=True)
+    x, y = np.ones((2, 4), np.float32)
     with pytest.raises(gradwire.Error, match="no name"):
-        ranks.all_reduce(np.ones(4, np.float32), "sign", name="", feedback=True)
+        ranks.all_reduce(x, "sign+feedback")
+    with pytest.raises(gradwire.Error, match="no name"):
+        ranks.all_reduce(x, "sign+feedback", name="")
+    with pytest.raises(gradwire.Error, match="no name"):
+        ranks.all_reduce([x, y], "sign+feedback")
 
 
 def test_what_is_held_back_needs_a_name(tmp_path):
@@ -187,7 +200,7 @@ def saves_while_an_operation_is_under_way(refused, ranks):
     x = np.ones(100_000, np.float32)
     while ranks.rank == 1 and not refused.exists():
         time.sleep(0.01)  # rank 0's operation is under way until rank 1 comes
-    work = ranks.all_reduce(x, "sign", name="x", feedback=True)
+    work = ranks.all_reduce(x, "sign+feedback", name="x")
     if ranks.rank == 0:
         for call in (ranks.save_residuals, lambda: ranks.load_residuals(empty)):
             with pytest.raises(gradwire.Error, match="wait for the operations") as raised:
@@ -311,7 +324,7 @@ def test_wrong_arguments_raise_with_a_sentence(tmp_path):
                 with pytest.raises((TypeError, ValueError), match=words):
                     call(x, **{name: wrong})
     with pytest.raises(ValueError, match="give as many of each"):
-        alone.all_reduce([np.ones(1, np.float32)] * 2, codec=["none"])
+        alone.all_reduce([np.ones(1, np.float32)] * 2, ["none"])
     x = np.ones(30, np.float32)
     for shared in [x, x], [x[:20], x[19:]], [x[:20], x[:0], x[10:11]]:
         with pytest.raises(gradwire.Error, match="share memory: give each number once"):
@@ -330,12 +343,12 @@ ALGORITHMS = ["sra", "ring", "tree", "allgather", "hierarchical"]
 
 def many_tensors(ranks):
     numbers = np.full(20000, 2, np.float32)
-    calls = [(codec, algorithm, 3500) for codec in CODECS for algorithm in ALGORITHMS]
+    calls = [(f"{codec}+route:{route}", 3500) for codec in CODECS for route in ALGORITHMS]
     results = []
-    for codec, algorithm, count in [*calls, ("grid", "auto", 20000), ("none", "auto", 20000)]:
+    for way, count in [*calls, ("grid", 20000), ("none", 20000)]:
         numbers[:] = 2
         each = [numbers[i : i + 1] for i in range(count)]
-        ranks.all_reduce(each, codec, algorithm=algorithm).wait()
+        ranks.all_reduce(each, way).wait()
         results.append(numbers[:count].tobytes())
     assert np.all(numbers == 4)
     return results

@@ -192,7 +192,7 @@ def otherwise(rank: int, change: dict, again: bool) -> str:
         ({"codec": "sign"}, "rank 1 has codec=sign where rank 0 has codec=grid:step=0.5"),
         ({"exact": ["3.*"]}, "rank 1 has exact=('3.*',) where rank 0 has exact=()"),
         ({"seed": 7}, "rank 1 has seed=7 where rank 0 has seed=0"),
-        ({"feedback": True}, "rank 1 has feedback=True where rank 0 has feedback=False"),
+        ({"codec": "grid:step=0.5+feedback"}, "rank 1 has codec=grid:step=0.5+feedback where rank"),
         (
             {"codecs": {"3.*": "fp16"}},
             "rank 1 has codecs={'3.*': 'fp16'} where rank 0 has codecs={}",
@@ -321,7 +321,7 @@ def test_fsdp_alike():
 
 
 def saved(rank: int):
-    model = gradwire.torch.compress(Ddp(small_model()), "sign", feedback=True)
+    model = gradwire.torch.compress(Ddp(small_model()), "sign+feedback")
     train(model, rank, 2)
     return gradwire.torch.state_dict()
 
@@ -387,11 +387,11 @@ def objects(rank: int) -> None:
             gradwire.torch.compress(model, seed=seed)
         with pytest.raises((TypeError, ValueError), match=words):
             gradwire.torch.residual(model, optimizer, seed=seed)
-    for feedback in ("no", 1, None):
-        with pytest.raises(TypeError, match=f"feedback is {feedback!r}; give True or False"):
-            gradwire.torch.compress(model, feedback=feedback)
-        with pytest.raises(TypeError, match=f"feedback is {feedback!r}; give True or False"):
-            gradwire.torch.all_reduce(torch.ones(3), feedback=feedback, name="a")
+    for codec in ("sign+feedbak", "sign+feedback:momentum=0.9", "sign+route:snake"):
+        with pytest.raises(ValueError, match="feedbak|momentum|snake"):
+            gradwire.torch.compress(model, codec)
+    with pytest.raises(ValueError, match="feedback needs a name"):
+        gradwire.torch.all_reduce(torch.ones(3), "sign+feedback")
     gradwire.torch.compress(model, seed=2**64 - 1)
     with pytest.raises(TypeError, match="codec is None; give a codec's text"):
         gradwire.torch.all_reduce(torch.ones(3), None)

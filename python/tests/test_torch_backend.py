@@ -402,7 +402,7 @@ CHANNEL = """
         )
         x = torch.full((1000,), rank + 1.0)
         channel.all_reduce(
-            x, "none", "x", feedback=False, average=False, seed=0, step=0
+            x, "none", "x", average=False, seed=0, step=0
         ).wait()
         assert x.tolist() == [3.0] * 1000
         channel.close()

@@ -64,16 +64,17 @@ def train(model: nn.Module, rank: int, steps: int, first: int = 0, optimizer=Non
 # Bits
 
 
-def trained_replicas(rank: int, codec: str, feedback: bool) -> tuple[str, float]:
+def trained_replicas(rank: int, codec: str) -> tuple[str, float]:
     model = Ddp(small_model())
-    gradwire.torch.compress(model, codec, feedback=feedback)
+    gradwire.torch.compress(model, codec)
     losses = train(model, rank, 200)
     return digest(model), sum(losses[-20:]) / 20
 
 
 @pytest.mark.parametrize(("codec", "feedback"), list(itertools.product(LOSSY, [False, True])))
 def test_replicas_are_equal_after_200_steps_and_have_learned(codec, feedback):
-    results = on_ranks(3 if codec.startswith("grid") else 2, trained_replicas, codec, feedback)
+    way = f"{codec}+feedback" if feedback else codec
+    results = on_ranks(3 if codec.startswith("grid") else 2, trained_replicas, way)
     assert len({bits for bits, _ in results}) == 1
     if feedback or codec != "sign":  # signs alone are no gradient descent
         assert max(loss for _, loss in results) < 0.8  # 2.08 at first
@@ -150,12 +151,12 @@ def test_gradients_are_unbiased(codec):
 # Checkpoints
 
 
-def interrupted(rank: int, codec: str, feedback: bool, stop: int | None) -> str:
+def interrupted(rank: int, codec: str, stop: int | None) -> str:
     """Trains 12 steps; when `stop` is given, in two models that know of each other by a state."""
 
     def make():
         model = Ddp(small_model())
-        gradwire.torch.compress(model, codec, feedback=feedback)
+        gradwire.torch.compress(model, codec)
         return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     model, optimizer = make()
@@ -167,11 +168,11 @@ def interrupted(rank: int, codec: str, feedback: bool, stop: int | None) -> str:
     return state
 
 
-def resumed(rank: int, codec: str, feedback: bool, stop: int, states) -> str:
+def resumed(rank: int, codec: str, stop: int, states) -> str:
     weights, momenta, ours = states[rank]
     gradwire.torch.load_state_dict(ours)
     model = Ddp(small_model(seed=7))
-    gradwire.torch.compress(model, codec, feedback=feedback)
+    gradwire.torch.compress(model, codec)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     model.load_state_dict(weights)
     optimizer.load_state_dict(momenta)
@@ -179,13 +180,11 @@ def resumed(rank: int, codec: str, feedback: bool, stop: int, states) -> str:
     return digest(model)
 
 
-@pytest.mark.parametrize(
-    ("codec", "feedback"), [("grid:step=0.5", False), ("uniform:bits=2", True), ("sign", True)]
-)
-def test_from_a_checkpoint_it_goes_on_to_the_bit(codec, feedback):
-    whole = on_ranks(2, interrupted, codec, feedback, None)
-    states = on_ranks(2, interrupted, codec, feedback, 5)
-    assert on_ranks(2, resumed, codec, feedback, 5, states) == whole
+@pytest.mark.parametrize("codec", ["grid:step=0.5", "uniform:bits=2+feedback", "sign+feedback"])
+def test_from_a_checkpoint_it_goes_on_to_the_bit(codec):
+    whole = on_ranks(2, interrupted, codec, None)
+    states = on_ranks(2, interrupted, codec, 5)
+    assert on_ranks(2, resumed, codec, 5, states) == whole
 
 
 # -------------------------------------------------------------------------------------------------
@@ -498,7 +497,7 @@ def sums(rank: int) -> None:
     with pytest.raises(ValueError, match="'sum' or 'mean'"):
         gradwire.torch.all_reduce(torch.ones(3), op="max")
     with pytest.raises(ValueError, match="needs a name"):
-        gradwire.torch.all_reduce(torch.ones(3), feedback=True)
+        gradwire.torch.all_reduce(torch.ones(3), "sign+feedback")
 
 
 def test_all_reduce():
@@ -540,7 +539,7 @@ def two_models_and_a_subgroup(rank: int) -> list[str]:
     halves = [distributed.new_group([0, 1]), distributed.new_group([2, 3])]
     everybody, half = Ddp(small_model()), Ddp(small_model(), process_group=halves[rank // 2])
     for model in (everybody, half):
-        gradwire.torch.compress(model, "uniform:bits=3", feedback=True)
+        gradwire.torch.compress(model, "uniform:bits=3+feedback")
     for first in range(0, 6, 2):
         train(everybody, rank, 2, first)
         train(half, rank, 2, first)

@@ -17,7 +17,7 @@ REFUSED = r"thrown away without a step .*`with model.no_sync\(\):` .*requires_gr
 
 KEEPING = {
     "momentum": lambda model, optimizer: gradwire.torch.residual(model, optimizer, exact=["*"]),
-    "feedback": lambda model, _: gradwire.torch.compress(model, "sign", feedback=True),
+    "feedback": lambda model, _: gradwire.torch.compress(model, "sign+feedback"),
 }
 """Ways to compress that keep something of a gradient after its exchange."""
 
@@ -116,7 +116,7 @@ def test_steps_that_the_script_leaves_out_are_refused(keeping, left_out, to_none
 
 def leaves_out_without_keeping(rank: int) -> None:
     model = Ddp(small_model())
-    gradwire.torch.compress(model, exact=["*"], feedback=True)
+    gradwire.torch.compress(model, "grid+feedback", exact=["*"])
     optimizer = sgd(model)
     for step in range(6):
         optimizer.zero_grad()
@@ -132,7 +132,7 @@ def test_steps_may_be_left_out_where_nothing_is_kept():
 def leaves_out_steps_of_an_expert(rank: int) -> None:
     """Rank 0 alone sees a gradient of the first expert after one was thrown away."""
     model = Ddp(Experts(), **UNUSED)
-    gradwire.torch.compress(model, "sign", feedback=True)
+    gradwire.torch.compress(model, "sign+feedback")
     optimizer = sgd(model)
     with pytest.raises(ValueError, match=REFUSED):
         for step, users in enumerate([{0, 1}, {0, 1}, {0}, {0, 1}]):

@@ -71,10 +71,10 @@ class Weighed(nn.Module):
         return total
 
 
-def gradients(rank: int, kind: str, codec: str | None, feedback: bool = False):
+def gradients(rank: int, kind: str, codec: str | None):
     model = Ddp(Weighed(PARAMETERS[kind][1]))
     if codec:
-        gradwire.torch.compress(model, codec, feedback=feedback)
+        gradwire.torch.compress(model, codec)
     found = []
     for step in range(3):  # buckets are others in the second
         model.zero_grad()
@@ -98,7 +98,7 @@ def are_equal(some: list[list[torch.Tensor]], others: list[list[torch.Tensor]]) 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_parameters_of_ddp(kind):
-    ways = [(None,), ("none",), (FINE, False), (FINE, True)]
+    ways = [(None,), ("none",), (FINE,), (f"{FINE}+feedback",)]
     first, second = on_ranks(2, by_each_way, gradients, kind, ways)
     assert all(map(are_equal, first, second))
     plain, exact, *lossy = first
@@ -168,7 +168,7 @@ class Words(nn.Module):
 def sparse_gradients(rank: int, dtype: torch.dtype, codec: str | None):
     model = Ddp(Words(dtype))
     if codec:
-        gradwire.torch.compress(model, codec, feedback=True)
+        gradwire.torch.compress(model, f"{codec}+feedback")
     found = []
     for step in range(3):
         model.zero_grad()

@@ -71,9 +71,9 @@ def train(model: nn.Module, rank: int) -> None:
                 weight.sub_(weight.grad * 0.125)
 
 
-def ddp(rank: int, codec: str, feedback: bool) -> str:
+def ddp(rank: int, codec: str) -> str:
     model = Ddp(Model(), bucket_cap_mb=0.1)
-    gradwire.torch.compress(model, codec, feedback=feedback, seed=7)
+    gradwire.torch.compress(model, codec, seed=7)
     train(model, rank)
     return digest(model)
 
@@ -98,9 +98,9 @@ def fsdp(rank: int, codec: str) -> str:
 
 
 CASES = {
-    "grid": (ddp, "grid:step=0.5", False),
-    "uniform": (ddp, "uniform:bits=4,bucket=128", False),
-    "sign with feedback": (ddp, "sign", True),
+    "grid": (ddp, "grid:step=0.5"),
+    "uniform": (ddp, "uniform:bits=4,bucket=128"),
+    "sign with feedback": (ddp, "sign+feedback"),
     "residual with momentum": (residual, 0.01),
     "FSDP2": (fsdp, "grid:step=0.5"),
 }

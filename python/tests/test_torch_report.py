@@ -71,7 +71,7 @@ def test_rank_0_says_what_is_compressed_and_what_that_saved(ranks):
 
 
 def test_all_codecs_are_named():
-    arguments = {"codec": "sign", "codecs": {"inner.0.*": "grid:step=1"}, "feedback": True}
+    arguments = {"codec": "sign+feedback", "codecs": {"inner.0.*": "grid:step=1+feedback"}}
     first, _ = on_ranks(2, spoken, arguments, environment=WANTED)
     assert first[0] == (
         "gradwire: Net: 1 of 8 layers (61 % of the gradients) travel as sign, 1 (30 %) as "

@@ -8,7 +8,6 @@ import math
 import gradwire.torch
 import pytest
 import torch
-from gradwire.torch import residual_settings
 from test_torch_ddp import batches, small_model, train
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as Ddp
@@ -264,16 +263,6 @@ def test_what_would_be_done_twice_is_refused():
     for sentence, options in zip(wrong, WRONG, strict=True):
         assert next(iter(options)) in sentence
         assert "take" in sentence or "leave" in sentence
-
-
-@pytest.mark.parametrize(
-    "link, codec", [("10mbit", "topk"), ("1gbit", "topk"), ("900gbit", "none")]
-)
-def test_what_a_link_carries_faster_whole_is_not_selected_from(link, codec):
-    layer = nn.Parameter(torch.zeros(1000, 1000))
-    chosen = residual_settings.Settings(small="none", link=link, ranks=4, warmup=9)
-    assert chosen.stages_of("layer", layer)[-1][1].startswith(codec)
-    assert len(chosen.stages_of("layer", layer)) == (2 if codec == "topk" else 1)
 
 
 # Scripts that say nothing of it

@@ -115,7 +115,7 @@ def delivered(rank: int, codec: str, users: list[set[int]]):
     """All that the model received, the last of it exactly, so that nothing is held back."""
     model = Ddp(Experts(), **UNUSED)
     before = {name: p.detach().clone() for name, p in model.module.named_parameters()}
-    gradwire.torch.compress(model, codec, feedback=True)
+    gradwire.torch.compress(model, f"{codec}+feedback")
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     train(model, optimizer, rank, users)
     optimizer.zero_grad()
@@ -147,7 +147,7 @@ def test_what_was_held_back_of_an_unused_parameter_is_not_lost(codec):
 def uneven(rank: int, codec: str | None, feedback: bool, options: dict) -> torch.Tensor:
     model = Ddp(small_model(), bucket_cap_mb=0.01, find_unused_parameters=feedback)
     if codec:
-        gradwire.torch.compress(model, codec, feedback=feedback)
+        gradwire.torch.compress(model, f"{codec}+feedback" if feedback else codec)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     with model.join(**options):
         for x, y in batches(rank, 5 + 4 * rank):

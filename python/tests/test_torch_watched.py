@@ -30,7 +30,7 @@ def backward(model: nn.Module, rank: int = 0) -> torch.Tensor:
 
 def scaled(rank: int, feedback: bool, enabled: bool) -> None:
     model = Ddp(small_model())
-    gradwire.torch.compress(model, "uniform:bits=4", feedback=feedback)
+    gradwire.torch.compress(model, "uniform:bits=4+feedback" if feedback else "uniform:bits=4")
     scaler = torch.amp.GradScaler("cpu", enabled=enabled)
     scaler.scale(backward(model)).backward()
 
@@ -84,7 +84,7 @@ def clips_itself(rank: int, residual: bool) -> None:
     if residual:
         gradwire.torch.residual(model, optimizer)
     else:
-        gradwire.torch.compress(model, feedback=True)
+        gradwire.torch.compress(model, "grid+feedback")
     backward(model).backward()
     for what, clip in CLIPPINGS.items():
         alone = small_model()
@@ -246,7 +246,7 @@ def test_the_python_reducer_is_refused_or_warned_of():
 
 def with_compiled_autograd(rank: int, feedback: bool) -> None:
     model = Ddp(small_model())
-    gradwire.torch.compress(model, "uniform:bits=4", feedback=feedback)
+    gradwire.torch.compress(model, "uniform:bits=4+feedback" if feedback else "uniform:bits=4")
     loss = backward(model)
     compiler = functools.partial(torch.compile, backend="eager")
     with (
@@ -275,10 +275,10 @@ def test_a_hook_cannot_take_the_place_of_residuals_that_have_the_momentum():
 def both(rank: int) -> None:
     model = Ddp(small_model())
     kept = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=r"leave out --feedback \(GRADWIRE_FEEDBACK\)"):
+    with pytest.raises(ValueError, match=r"leave out \+feedback of sign\+feedback"):
         backward(model)
     del kept
 
 
 def test_residuals_and_feedback_together_are_refused():
-    on_ranks(1, both, environment={**UNCHANGED, "GRADWIRE_FEEDBACK": "1"})
+    on_ranks(1, both, environment={**UNCHANGED, "GRADWIRE_CODEC": "sign+feedback"})

@@ -92,7 +92,6 @@ ConnectOptions convert(const gradwire_connect_options& from) {
 OperationOptions convert(const gradwire_operation_options& from) {
   return {.seed = from.seed,
           .step = from.step == 0 ? std::nullopt : std::optional(from.step),
-          .algorithm = text_or(from.algorithm, ""),
           .timeout = milliseconds(from.timeout_ms),
           .average = from.average != 0};
 }
@@ -101,15 +100,9 @@ OperationOptions convert(const gradwire_operation_options& from) {
 // Operations
 
 Tensor convert(const gradwire_tensor& from) {
-  Tensor to{.name = text_or(from.name, ""),
-            .view = {from.data, from.count, static_cast<Dtype>(from.dtype)},
-            .feedback = from.feedback != 0,
-            .momentum = from.momentum,
-            .nesterov = from.nesterov != 0,
-            .masking = from.masking != 0,
-            .reuse = std::max(1u, from.reuse)};
-  if (from.codec != nullptr) to.codec = from.codec->codec;
-  return to;
+  return {.name = text_or(from.name, ""),
+          .view = {from.data, from.count, static_cast<Dtype>(from.dtype)},
+          .way = from.way == nullptr ? Way{} : Way::parse(from.way)};
 }
 
 /// Starts what `operation(ranks, tensors, options)` starts, after all arguments have been checked.

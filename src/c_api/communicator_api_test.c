@@ -113,12 +113,6 @@ static gradwire_tensor tensor_of(float* x, size_t count) {
   return tensor;
 }
 
-static gradwire_codec* make(const char* spec) {
-  gradwire_codec* codec = NULL;
-  EXPECT_OK(gradwire_codec_create(spec, &codec));
-  return codec;
-}
-
 // -------------------------------------------------------------------------------------------------
 // Operations
 
@@ -126,10 +120,9 @@ static void all_reduce_sums(gradwire_communicator* ranks) {
   const uint32_t rank = gradwire_communicator_rank(ranks), size = gradwire_communicator_size(ranks);
   float exact[COUNT], lossy[COUNT];
   uint16_t ones[10]; /* of bf16 */
-  gradwire_codec* codec = make("uniform:bits=8");
   gradwire_tensor tensors[] = {
       {.name = "exact", .data = exact, .count = COUNT},
-      {.name = "lossy", .data = lossy, .count = COUNT, .codec = codec},
+      {.name = "lossy", .data = lossy, .count = COUNT, .way = "uniform:bits=8"},
       {.name = "ones", .data = ones, .count = 10, .dtype = GRADWIRE_BF16},
       {.name = "nothing", .data = NULL, .count = 0},
   };
@@ -145,7 +138,6 @@ static void all_reduce_sums(gradwire_communicator* ranks) {
   }
   for (int i = 0; i < 10; ++i) EXPECT(ones[i] == 0x4040); /* three */
   EXPECT_OK(gradwire_communicator_all_reduce(ranks, NULL, 0, NULL, NULL));
-  gradwire_codec_destroy(codec);
 }
 
 static void parts_are_reduced_and_gathered(gradwire_communicator* ranks) {
@@ -234,20 +226,18 @@ static void destroying_a_work_waits_for_it(gradwire_communicator* ranks) {
 }
 
 /* Only the numbers must live until the operation is done. */
-static void codecs_names_and_options_may_go_at_once(gradwire_communicator* ranks) {
+static void ways_names_and_options_may_go_at_once(gradwire_communicator* ranks) {
   gradwire_work* work = NULL;
   float x[COUNT];
-  char name[] = "name", algorithm[] = "sra";
-  gradwire_codec* codec = make("fp16"); /* which holds small integers exactly */
-  gradwire_tensor tensor = {.name = name, .data = x, .count = COUNT, .codec = codec};
-  gradwire_operation_options options = {.struct_bytes = sizeof options, .algorithm = algorithm};
+  char name[] = "name", way[] = "fp16+route:sra"; /* fp16 holds small integers exactly */
+  gradwire_tensor tensor = {.name = name, .data = x, .count = COUNT, .way = way};
+  gradwire_operation_options options = {.struct_bytes = sizeof options};
   const uint32_t rank = gradwire_communicator_rank(ranks), size = gradwire_communicator_size(ranks);
   fill(x, COUNT, rank);
   if (rank != 0) meet();
   EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, &options, &work));
-  gradwire_codec_destroy(codec);
   memset(name, 'y', sizeof name - 1);
-  memset(algorithm, 'y', sizeof algorithm - 1);
+  memset(way, 'y', sizeof way - 1);
   memset(&tensor, 0xFF, sizeof tensor);
   memset(&options, 0xFF, sizeof options);
   if (rank == 0) meet();
@@ -260,7 +250,7 @@ static void works(gradwire_communicator* ranks) {
   /* One other rank: `meet` is for two. */
   a_work_is_under_way_and_then_done(ranks);
   destroying_a_work_waits_for_it(ranks);
-  codecs_names_and_options_may_go_at_once(ranks);
+  ways_names_and_options_may_go_at_once(ranks);
 }
 
 static void works_outlive_their_communicator(void) {
@@ -282,14 +272,12 @@ static void works_outlive_their_communicator(void) {
 
 /* The stochastic sum of the same numbers under a seed and a step. */
 static void draw(gradwire_communicator* ranks, uint64_t seed, uint64_t step, float* x) {
-  gradwire_codec* codec = make("uniform:bits=2");
   gradwire_tensor tensor = tensor_of(x, COUNT);
   const gradwire_operation_options options = {
       .struct_bytes = sizeof options, .seed = seed, .step = step};
-  tensor.codec = codec;
+  tensor.way = "uniform:bits=2";
   fill(x, COUNT, gradwire_communicator_rank(ranks));
   EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, &options, NULL));
-  gradwire_codec_destroy(codec);
 }
 
 static void seed_and_step_choose_the_random_numbers(gradwire_communicator* ranks) {
@@ -313,13 +301,10 @@ static void operations_without_a_step_draw_new_random_numbers(gradwire_communica
 
 /* One step with a biased codec. */
 static void step_with_feedback(gradwire_communicator* ranks, float* x) {
-  gradwire_codec* codec = make("uniform:bits=2,rounding=nearest");
   gradwire_tensor tensor = tensor_of(x, COUNT);
-  tensor.codec = codec;
-  tensor.feedback = 1;
+  tensor.way = "uniform:bits=2,rounding=nearest+feedback";
   fill(x, COUNT, gradwire_communicator_rank(ranks));
   EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL));
-  gradwire_codec_destroy(codec);
 }
 
 static void residuals_are_saved_and_restored(gradwire_communicator* ranks) {
@@ -359,17 +344,17 @@ static void what_is_fed_back_gains_momentum(gradwire_communicator* ranks) {
   float x = 1;
   gradwire_tensor tensor = tensor_of(&x, 1);
   tensor.name = "gains momentum";
-  tensor.momentum = 0.5f;
+  tensor.way = "none+feedback:momentum=1.5";
   EXPECT_FAILURE(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL),
-                 GRADWIRE_INVALID_SETTING, "needs feedback");
-  tensor.feedback = 1;
+                 GRADWIRE_INVALID_SPEC, "momentum=1.5");
+  tensor.way = "none+feedback:momentum=0.5";
   EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL));
   EXPECT(x == size);
   x = 1;
   EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL));
   EXPECT(x == 1.5f * size);
   x = 1;
-  tensor.nesterov = 1; /* 1 + half of 1.75 */
+  tensor.way = "none+feedback:momentum=0.5,nesterov=1"; /* 1 + half of 1.75 */
   EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, NULL, NULL));
   EXPECT(x == 1.875f * size);
 }
@@ -488,7 +473,6 @@ static void options_reach_the_communicator(void) {
   gradwire_connect_options options;
   gradwire_communicator* alone;
   int taken = -1;
-  gradwire_operation_options operation = {.struct_bytes = sizeof operation, .algorithm = "ring"};
   new_store(store);
   options = options_of(0, 2, store);
   options.transport = "tcp";
@@ -510,7 +494,7 @@ static void options_reach_the_communicator(void) {
   expect_connect_failure(&options, GRADWIRE_INVALID_SETTING, "'magic'");
   options.algorithm = "tree";
   alone = connect_to(&options);
-  EXPECT_OK(gradwire_communicator_all_reduce(alone, NULL, 0, &operation, NULL));
+  EXPECT_OK(gradwire_communicator_all_reduce(alone, NULL, 0, NULL, NULL));
   gradwire_communicator_destroy(alone);
 }
 
@@ -571,7 +555,7 @@ static void wrong_tensors_are_refused(gradwire_communicator* ranks) {
 static void wrong_operations_are_refused(gradwire_communicator* ranks) {
   float x[COUNT + 1];
   gradwire_tensor tensor = tensor_of(x, COUNT + 1);
-  gradwire_operation_options options = {.struct_bytes = sizeof options, .algorithm = "magic"};
+  gradwire_operation_options options = {.struct_bytes = sizeof options};
   gradwire_work* work = NULL;
   EXPECT_FAILURE(gradwire_communicator_reduce_scatter(ranks, &tensor, NULL, &work),
                  GRADWIRE_INVALID_SETTING, "cannot share equally");
@@ -579,8 +563,9 @@ static void wrong_operations_are_refused(gradwire_communicator* ranks) {
                  GRADWIRE_INVALID_SETTING, "cannot share equally");
   EXPECT_FAILURE(gradwire_communicator_broadcast(ranks, &tensor, 1, 2, NULL, &work),
                  GRADWIRE_INVALID_SETTING, "no rank 2");
+  tensor.way = "none+route:magic";
   EXPECT_FAILURE(gradwire_communicator_all_reduce(ranks, &tensor, 1, &options, &work),
-                 GRADWIRE_INVALID_SETTING, "'magic'");
+                 GRADWIRE_INVALID_SPEC, "'magic'");
   options.struct_bytes = 0;
   EXPECT_FAILURE(gradwire_communicator_barrier(ranks, &options, &work), GRADWIRE_INVALID_ARGUMENT,
                  "sizeof");

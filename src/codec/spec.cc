@@ -10,20 +10,22 @@
 
 namespace gradwire {
 
-SpecReader::SpecReader(std::string_view spec) : spec_(spec), name_(spec.substr(0, spec.find(':'))) {
+SpecReader::SpecReader(std::string_view spec, std::string_view kind)
+    : spec_(spec), kind_(kind), name_(spec.substr(0, spec.find(':'))) {
   if (name_.size() == spec.size()) return;
   std::string_view rest = spec.substr(name_.size() + 1);
   while (true) {
     const std::string_view item = rest.substr(0, rest.find(','));
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos || equals == 0 || equals + 1 == item.size()) {
-      throw Error(ErrorCode::invalid_spec,
-                  fmt::format("'{}' in codec spec '{}' is not of the form key=value", item, spec));
+      throw Error(
+          ErrorCode::invalid_spec,
+          fmt::format("'{}' in {} spec '{}' is not of the form key=value", item, kind, spec));
     }
     const std::string_view key = item.substr(0, equals);
     if (has(key)) {
       throw Error(ErrorCode::invalid_spec,
-                  fmt::format("'{}' is given twice in codec spec '{}'", key, spec));
+                  fmt::format("'{}' is given twice in {} spec '{}'", key, kind, spec));
     }
     settings_.emplace_back(key, item.substr(equals + 1));
     if (item.size() == rest.size()) return;
@@ -46,8 +48,8 @@ std::optional<std::string_view> SpecReader::find(std::string_view key) {
 
 void SpecReader::refuse(std::string_view key, std::string_view value,
                         const std::string& allowed) const {
-  throw Error(ErrorCode::invalid_spec, fmt::format("'{}={}' in codec spec '{}': {} takes {}", key,
-                                                   value, spec_, key, allowed));
+  throw Error(ErrorCode::invalid_spec, fmt::format("'{}={}' in {} spec '{}': {} takes {}", key,
+                                                   value, kind_, spec_, key, allowed));
 }
 
 std::uint32_t SpecReader::integer(std::string_view key, std::uint32_t fallback, std::uint32_t low,
@@ -88,9 +90,9 @@ void SpecReader::finish() const {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
     const std::string known =
         known_.empty() ? "no keys" : fmt::format("the keys: {}", fmt::join(known_, ", "));
-    throw Error(
-        ErrorCode::invalid_spec,
-        fmt::format("unknown key '{}' in codec spec '{}'; {} takes {}", key, spec_, name_, known));
+    throw Error(ErrorCode::invalid_spec,
+                fmt::format("unknown key '{}' in {} spec '{}'; {} takes {}", key, kind_, spec_,
+                            name_, known));
   }
 }
 

@@ -1,4 +1,4 @@
-// Codec texts: `name` or `name:key=value,key=value`.
+// Texts of codecs and of what belongs to a way: `name` or `name:key=value,key=value`.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,9 @@ namespace gradwire {
 /// Every error is `Error(invalid_spec)` and lists what would have been right.
 class SpecReader {
  public:
-  /// `spec` must outlive the reader. Throws when it is not of the form above.
-  explicit SpecReader(std::string_view spec);
+  /// `spec` must outlive the reader, and `kind`, which says in errors what it is a spec of. Throws
+  /// when it is not of the form above.
+  explicit SpecReader(std::string_view spec, std::string_view kind = "codec");
 
   std::string_view name() const noexcept { return name_; }
   bool has(std::string_view key) const noexcept;
@@ -36,6 +37,7 @@ class SpecReader {
                            const std::string& allowed) const;
 
   std::string_view spec_;
+  std::string_view kind_;
   std::string_view name_;
   std::vector<std::pair<std::string_view, std::string_view>> settings_;
   std::vector<std::string_view> known_;

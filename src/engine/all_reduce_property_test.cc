@@ -102,8 +102,8 @@ TEST_P(AllReduceProperty, holds_for_all_algorithms_counts_lanes_and_codecs) {
     on_all_ranks(ranks, [&](Communicator& me) {
       for (std::size_t i = 0; i < cases.size(); ++i) {
         Numbers& x = results[i][me.rank()] = input(cases[i], me.rank());
-        const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse(cases[i].kind.codec)};
-        me.all_reduce({&tensor, 1}, {.seed = 3, .algorithm = cases[i].algorithm}).wait();
+        const Tensor tensor{"x", {x.data(), x.size()}, by(cases[i].algorithm, cases[i].kind.codec)};
+        me.all_reduce({&tensor, 1}, {.seed = 3}).wait();
       }
     });
     for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -166,8 +166,8 @@ TEST_P(HalfPrecision, sums_are_rounded_once_whoever_adds_up) {
         on_all_ranks(ranks, [&](Communicator& me) {
           Halves& x = results[me.rank()];
           x = rounded(near_the_limit(kCount, me.rank(), dtype), dtype);
-          const Tensor tensor{"x", {x.data(), kCount, dtype}};
-          me.all_reduce({&tensor, 1}, {.algorithm = algorithm, .average = average}).wait();
+          const Tensor tensor{"x", {x.data(), kCount, dtype}, by(algorithm)};
+          me.all_reduce({&tensor, 1}, {.average = average}).wait();
         });
         for (const Halves& result : results) {
           EXPECT_EQ(result, rounded(expected, dtype))

@@ -18,8 +18,8 @@ std::vector<Numbers> all_reduce(RanksHere& ranks, std::vector<Numbers> inputs,
                                 const std::string& codec, const std::string& algorithm) {
   on_all_ranks(ranks, [&](Communicator& me) {
     Numbers& x = inputs[me.rank()];
-    const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse(codec)};
-    me.all_reduce({&tensor, 1}, {.seed = 3, .algorithm = algorithm}).wait();
+    const Tensor tensor{"x", {x.data(), x.size()}, by(algorithm, codec)};
+    me.all_reduce({&tensor, 1}, {.seed = 3}).wait();
   });
   return inputs;
 }
@@ -37,10 +37,10 @@ TEST(AllReduce, several_tensors_of_all_dtypes_and_codecs_travel_together) {
     const char* codecs[] = {"none", "uniform:bits=8", "grid", "none"};
     for (int i = 0; i < 4; ++i) {
       Numbers& x = floats[me.rank()][i];
-      tensors.push_back({std::to_string(i), {x.data(), x.size()}, Codec::parse(codecs[i])});
+      tensors.push_back({std::to_string(i), {x.data(), x.size()}, Way::parse(codecs[i])});
     }
     auto& half = halves[me.rank()];
-    tensors.push_back({"half", {half.data(), half.size(), Dtype::bf16}, Codec::parse("none")});
+    tensors.push_back({"half", {half.data(), half.size(), Dtype::bf16}, Way::parse("none")});
     me.all_reduce(tensors).wait();
   });
   EXPECT_EQ(floats[0][0], sum_of_all(1, 3));
@@ -92,8 +92,8 @@ TEST(AllReduce, the_same_seed_gives_the_same_bits_and_another_one_others) {
     auto x = inputs;
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers& own = x[me.rank()];
-      const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse("uniform:bits=4")};
-      me.all_reduce({&tensor, 1}, {.seed = seed, .algorithm = "sra"}).wait();
+      const Tensor tensor{"x", {own.data(), own.size()}, by("sra", "uniform:bits=4")};
+      me.all_reduce({&tensor, 1}, {.seed = seed}).wait();
     });
     return x[0];
   };
@@ -109,8 +109,8 @@ TEST(AllReduce, an_average_is_the_sum_divided) {
         std::vector<Numbers> results(size);
         on_all_ranks(ranks, [&](Communicator& me) {
           Numbers& own = results[me.rank()] = integers(count, me.rank());
-          const Tensor tensor{"x", {own.data(), count}};
-          me.all_reduce({&tensor, 1}, {.algorithm = algorithm, .average = true}).wait();
+          const Tensor tensor{"x", {own.data(), count}, by(algorithm)};
+          me.all_reduce({&tensor, 1}, {.average = true}).wait();
         });
         const Numbers sum = sum_of_all(count, size);
         for (std::size_t i = 0; i < count; ++i) {
@@ -169,7 +169,7 @@ TEST(AllReduce, tensors_may_be_freed_after_a_failure_while_workers_compute) {
     std::vector<Work> works;
     std::vector<Numbers> x(4, Numbers(1'000'000, 1.0f));
     for (Numbers& numbers : x) {
-      const Tensor tensor{"x", {numbers.data(), numbers.size()}, Codec::parse("grid")};
+      const Tensor tensor{"x", {numbers.data(), numbers.size()}, Way::parse("grid")};
       works.push_back(me.all_reduce({&tensor, 1}));
     }
     for (Work& work : works) EXPECT_THROW(work.wait(), Error);
@@ -186,8 +186,8 @@ TEST(Feedback, what_is_not_finite_arrives_once) {
       if (bad) x[0][700] = x[1][100] = INFINITY;
       on_all_ranks(ranks, [&](Communicator& me) {
         Numbers& own = x[me.rank()];
-        const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse("uniform"), true};
-        me.all_reduce({&tensor, 1}, {.algorithm = algorithm}).wait();
+        const Tensor tensor{"x", {own.data(), own.size()}, by(algorithm, "uniform+feedback")};
+        me.all_reduce({&tensor, 1}).wait();
       });
       for (const std::size_t at : {100, 700}) {
         EXPECT_EQ(std::isfinite(x[0][at]), !bad) << algorithm << ", " << at;
@@ -199,13 +199,13 @@ TEST(Feedback, what_is_not_finite_arrives_once) {
 TEST(Feedback, is_refused_to_two_operations_at_once) {
   auto ranks = Communicator::in_process(2);
   Numbers x(10, 1.0f), y(10, 1.0f);
-  const Tensor twice[] = {{"x", {x.data(), 10}, Codec::parse("sign"), true},
-                          {"x", {y.data(), 10}, Codec::parse("sign"), true}};
+  const Tensor twice[] = {{"x", {x.data(), 10}, Way::parse("sign+feedback")},
+                          {"x", {y.data(), 10}, Way::parse("sign+feedback")}};
   EXPECT_THROW(ranks[0]->all_reduce(twice), Error);
   on_all_ranks(ranks, [&](Communicator& me) {  // which leaves nothing behind
     for (int step = 0; step < 20; ++step) {
       Numbers own(10, 1.0f);
-      const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse("none"), true};
+      const Tensor tensor{"x", {own.data(), own.size()}, Way::parse("none+feedback")};
       me.all_reduce({&tensor, 1}).wait();
       EXPECT_EQ(own, Numbers(10, 2.0f));
     }
@@ -215,7 +215,7 @@ TEST(Feedback, is_refused_to_two_operations_at_once) {
 TEST(Feedback, is_refused_where_nothing_is_kept) {
   auto ranks = Communicator::in_process(1);
   Numbers x(10);
-  const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse("sign"), true};
+  const Tensor tensor{"x", {x.data(), x.size()}, Way::parse("sign+feedback")};
   EXPECT_THROW(ranks[0]->reduce_scatter(tensor), Error);
   EXPECT_THROW(ranks[0]->all_gather(tensor), Error);
   EXPECT_THROW(ranks[0]->broadcast({&tensor, 1}, 0), Error);
@@ -225,7 +225,7 @@ TEST(Feedback, one_rank_alone_keeps_momentum_and_nothing_else) {
   auto ranks = Communicator::in_process(1);
   for (const float expected : {1.0f, 1.5f, 1.75f}) {
     Numbers x(10, 1.0f);
-    const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse("sign"), true, 0.5f};
+    const Tensor tensor{"x", {x.data(), x.size()}, Way::parse("sign+feedback:momentum=0.5")};
     ranks[0]->all_reduce({&tensor, 1}, {.average = true}).wait();
     EXPECT_EQ(x, Numbers(10, expected));
   }
@@ -235,7 +235,7 @@ TEST(Feedback, of_nothing_is_nothing) {
   for (const std::uint32_t count : {1u, 2u}) {
     auto ranks = Communicator::in_process(count);
     on_all_ranks(ranks, [&](Communicator& me) {
-      const Tensor tensor{"x", {nullptr, 0}, Codec::parse("topk"), true, 0.5f};
+      const Tensor tensor{"x", {nullptr, 0}, Way::parse("topk+feedback:momentum=0.5")};
       EXPECT_NO_THROW(me.all_reduce({&tensor, 1}).wait());
     });
   }
@@ -253,8 +253,8 @@ TEST(Feedback, residuals_survive_a_new_communicator) {
     for (std::uint32_t rank = 0; rank < 2; ++rank) x.push_back(inputs(rank));
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers& own = x[me.rank()];
-      const Tensor tensor{"x", {own.data(), kCount}, Codec::parse("sign"), true};
-      me.all_reduce({&tensor, 1}, {.algorithm = "sra"}).wait();
+      const Tensor tensor{"x", {own.data(), kCount}, by("sra", "sign+feedback")};
+      me.all_reduce({&tensor, 1}).wait();
     });
     return x[0];
   };
@@ -331,7 +331,7 @@ TEST(Broadcast, everybody_ends_with_what_the_root_decodes) {
         const Numbers before = x[root];
         on_all_ranks(ranks, [&](Communicator& me) {
           Numbers& own = x[me.rank()];
-          const Tensor tensor{"x", {own.data(), own.size()}, Codec::parse(codec)};
+          const Tensor tensor{"x", {own.data(), own.size()}, Way::parse(codec)};
           me.broadcast({&tensor, 1}, root).wait();
         });
         if (std::string(codec) == "none") {
@@ -484,11 +484,11 @@ TEST(Faults, a_rank_that_never_calls_is_named_also_by_those_who_wait_for_others)
   on_all_ranks(ranks, [&](Communicator& me) {
     if (me.rank() == 2) return;
     Numbers x(100'000);
-    const Tensor tensor{"x", {x.data(), x.size()}};
+    const Tensor tensor{"x", {x.data(), x.size()}, by("ring")};
     // Rank 0 waits for 5, which waits for 4, …, and is late before all others.
     const auto timeout = std::chrono::milliseconds(me.rank() == 0 ? 500 : 5000);
     try {
-      me.all_reduce({&tensor, 1}, {.algorithm = "ring", .timeout = timeout}).wait();
+      me.all_reduce({&tensor, 1}, {.timeout = timeout}).wait();
       ADD_FAILURE() << "rank " << me.rank() << " got a result";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("rank 2 held up all_reduce"), std::string::npos)
@@ -546,11 +546,30 @@ TEST(Faults, unlike_counts_are_an_error_that_says_so) {
   });
 }
 
-TEST(Faults, an_unknown_algorithm_is_refused_at_once) {
+TEST(Faults, a_route_that_cannot_be_taken_is_refused_at_once) {
   auto ranks = Communicator::in_process(2);
-  Numbers x(10);
-  const Tensor tensor{"x", {x.data(), x.size()}};
-  EXPECT_THROW(ranks[0]->all_reduce({&tensor, 1}, {.algorithm = "snake"}), Error);
+  Numbers x(10), y(10);
+  const auto to = [](Numbers& numbers, const char* route) {
+    return Tensor{"x", {numbers.data(), numbers.size()}, by(route)};
+  };
+  const auto refused = [](const auto& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto all_reduce = [&](std::vector<Tensor> tensors) {
+    return refused([&] { ranks[0]->all_reduce(tensors); });
+  };
+  EXPECT_NE(all_reduce({to(x, "snake")}), "");
+  EXPECT_NE(all_reduce({to(x, "sra"), to(y, "ring")}).find("make two calls"), std::string::npos);
+  EXPECT_NE(all_reduce({to(x, "auto"), to(y, "ring")}).find("make two calls"), std::string::npos);
+  EXPECT_NE(refused([&] { ranks[0]->reduce_scatter(to(x, "tree")); }), "");
+  EXPECT_NE(refused([&] { ranks[0]->all_gather(to(x, "hierarchical")); }), "");
+  const Tensor tensor = to(x, "sra");
+  EXPECT_NE(refused([&] { ranks[0]->broadcast({&tensor, 1}, 0); }), "");
 }
 
 }  // namespace

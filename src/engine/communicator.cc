@@ -50,21 +50,13 @@ Deadline connect_deadline(const ConnectOptions& options) {
   return after(own ? options.connect_timeout : options.timeout);
 }
 
-void check_feedback(const Tensor& tensor, Collective collective) {
-  if (!(tensor.momentum >= 0 && tensor.momentum < 1)) {
-    refuse(fmt::format("tensor '{}' has the momentum {}: take 0 to below 1", tensor.name,
-                       tensor.momentum));
-  }
-  if (tensor.momentum != 0 && !tensor.feedback) {
-    refuse(fmt::format("tensor '{}' has momentum, which needs feedback", tensor.name));
-  }
-  if ((tensor.nesterov || tensor.masking) && tensor.momentum == 0) {
-    refuse(fmt::format("tensor '{}' has nesterov or masking, which need momentum", tensor.name));
-  }
-  if (tensor.feedback && tensor.name.empty()) {
+void check_way(const Tensor& tensor, Collective collective) {
+  tensor.way.check();
+  if (!tensor.way.feedback) return;
+  if (tensor.name.empty()) {
     refuse("a tensor asks for feedback and has no name, by which what is held back is found again");
   }
-  if (!tensor.feedback || collective == Collective::all_reduce) return;
+  if (collective == Collective::all_reduce) return;
   refuse(
       fmt::format("tensor '{}' asks for feedback, which {} does not have: only all_reduce keeps "
                   "what codecs hold back",
@@ -74,9 +66,23 @@ void check_feedback(const Tensor& tensor, Collective collective) {
 Traffic traffic_of(std::span<const Tensor> tensors) {
   Traffic traffic;
   for (const Tensor& tensor : tensors) {
-    traffic.add(tensor.codec, tensor.view.count, tensor.view.dtype);
+    traffic.add(tensor.way.codec, tensor.view.count, tensor.view.dtype);
   }
   return traffic;
+}
+
+/// By which the tensors of one call travel together; empty: they name none.
+std::string route_of(std::span<const Tensor> tensors) {
+  if (tensors.empty()) return {};
+  const std::string& route = tensors.front().way.route;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.way.route == route) continue;
+    refuse(
+        fmt::format("tensors '{}' and '{}' of one call ask for the routes '{}' and '{}': they "
+                    "travel together, by one; make two calls",
+                    tensors.front().name, tensor.name, route, tensor.way.route));
+  }
+  return route;
 }
 
 class Ranked final : public Communicator {
@@ -97,7 +103,7 @@ class Ranked final : public Communicator {
   std::uint32_t size() const noexcept override { return ranks_.count; }
 
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
-    auto operation = make(Collective::all_reduce, options, 0, traffic_of(tensors));
+    auto operation = make(Collective::all_reduce, tensors, options, 0);
     add_items(*operation, tensors);
     return start(std::move(operation), options);
   }
@@ -115,13 +121,13 @@ class Ranked final : public Communicator {
       refuse(
           fmt::format("there is no rank {} to broadcast from: there are {}", root, ranks_.count));
     }
-    auto operation = make(Collective::broadcast, options, root);
+    auto operation = make(Collective::broadcast, tensors, options, root);
     add_items(*operation, tensors);
     return start(std::move(operation), options);
   }
 
   Work barrier(const OperationOptions& options) override {
-    return start(make(Collective::barrier, options, 0), options);
+    return start(make(Collective::barrier, {}, options, 0), options);
   }
 
   std::vector<std::byte> save_residuals() const override {
@@ -134,8 +140,8 @@ class Ranked final : public Communicator {
   }
 
  private:
-  std::shared_ptr<Operation> make(Collective collective, const OperationOptions& options,
-                                  std::uint32_t root, const Traffic& traffic = {}) {
+  std::shared_ptr<Operation> make(Collective collective, std::span<const Tensor> tensors,
+                                  const OperationOptions& options, std::uint32_t root) {
     home_.require("communicator");
     const bool sums =
         collective == Collective::all_reduce || collective == Collective::reduce_scatter;
@@ -150,15 +156,16 @@ class Ranked final : public Communicator {
     operation->work = std::make_shared<WorkState>();
     if (options.timeout.count() < 0) refuse("the timeout of an operation is negative");
     operation->deadline = after(options.timeout.count() > 0 ? options.timeout : options_.timeout);
-    operation->routine = routine(collective, algorithm(collective, options, traffic), root);
+    operation->routine = routine(collective, algorithm(collective, tensors), root);
     return operation;
   }
 
-  std::string algorithm(Collective collective, const OperationOptions& options,
-                        const Traffic& traffic) const {
+  std::string algorithm(Collective collective, std::span<const Tensor> tensors) const {
+    const std::string asked = route_of(tensors);
+    if (!asked.empty()) return asked;
     if (collective != Collective::all_reduce) return has_owners(collective) ? "sra" : "tree";
-    const std::string& asked = options.algorithm.empty() ? options_.algorithm : options.algorithm;
-    return asked != "auto" ? asked : std::string(cheapest_route(traffic, ranks_.count).algorithm);
+    if (options_.algorithm != "auto") return options_.algorithm;
+    return std::string(cheapest_route(traffic_of(tensors), ranks_.count).algorithm);
   }
 
   /// Made once per kind: it does not depend on the numbers.
@@ -180,46 +187,56 @@ class Ranked final : public Communicator {
     check_apart(tensors);
     for (const Tensor& tensor : tensors) {
       check(tensor);
-      check_feedback(tensor, operation.collective);
+      check_way(tensor, operation.collective);
       Item& item = operation.items.emplace_back(Item{.view = tensor.view,
-                                                     .codec = tensor.codec,
-                                                     .sums_codec = tensor.codec.for_sums(),
+                                                     .codec = tensor.way.codec,
+                                                     .sums_codec = tensor.way.codec.for_sums(),
                                                      .name = key_of(tensor.name, counts.size()),
                                                      .tensor = counts.size()});
-      if (tensor.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
+      if (operation.collective == Collective::all_reduce) item.residual = residual_of(tensor);
       counts.push_back(tensor.view.count);
     }
     add_inputs(operation, tensors);
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
     const bool sparse = std::ranges::all_of(
-        tensors, [](const Tensor& tensor) { return tensor.codec.traits().sparse; });
+        tensors, [](const Tensor& tensor) { return tensor.way.codec.traits().sparse; });
     operation.cut = cut_for_lanes(operation, piece_elements(sparse), 0, engine_->lane_bytes());
+  }
+
+  /// What was kept is delivered also by a way without feedback, which then keeps nothing.
+  Residuals::Loan residual_of(const Tensor& tensor) {
+    const std::size_t count = tensor.view.count;
+    if (tensor.way.feedback) return residuals_.borrow(tensor.name, count);
+    return tensor.name.empty() ? nullptr : residuals_.borrow_last(tensor.name, count);
   }
 
   /// From here on nothing is refused: residuals take the numbers up.
   void add_inputs(Operation& operation, std::span<const Tensor> tensors) {
     for (Item& item : operation.items) {
       const Tensor& tensor = tensors[item.tensor];
+      const Codec& codec = tensor.way.codec;
+      const std::uint32_t reuse = tensor.way.feedback ? tensor.way.feedback->reuse : 1;
       item.turn = next_turn(operation.collective, tensor, item);
       if (operation.collective == Collective::broadcast) continue;
       // What is not finite is sent as it is, and arrives; what was kept before stays as it was.
       if (item.residual != nullptr && !all_finite(tensor.view)) item.residual.reset();
       if (item.residual != nullptr) {
-        const bool masking = tensor.masking && tensor.codec.traits().sparse;
-        item.residual->accumulate(tensor.view, {tensor.momentum, tensor.nesterov, masking});
+        item.residual->ends = !tensor.way.feedback;
+        Feedback feedback = tensor.way.feedback.value_or(Feedback{});
+        feedback.masking = feedback.masking && codec.traits().sparse;
+        item.residual->accumulate(tensor.view, feedback);
         if (ranks_.count == 1) item.residual->release(tensor.view);
       }
       item.notes.resize(item.codec.note_count(item.view.count));
-      item.codec = item.residual == nullptr
-                       ? tensor.codec.fit(tensor.view, item.notes)
-                       : item.residual->fit(tensor.codec, item.notes, tensor.reuse);
+      item.codec = item.residual == nullptr ? codec.fit(tensor.view, item.notes)
+                                            : item.residual->fit(codec, item.notes, reuse);
     }
   }
 
   /// Turns are the tensor's, whatever is done meanwhile with others. Only sparse codecs take them.
   std::uint64_t next_turn(Collective collective, const Tensor& tensor, const Item& item) {
-    if (!tensor.codec.traits().sparse) return 0;
+    if (!tensor.way.codec.traits().sparse) return 0;
     if (item.residual != nullptr) return item.residual->turn++;
     const std::lock_guard lock(mutex_);
     return turns_[{collective, tensor.name, tensor.name.empty() ? item.tensor : 0}]++;
@@ -228,7 +245,7 @@ class Ranked final : public Communicator {
   /// Every rank's parts are a region of their own, so that parts of any size can be cut into
   /// pieces.
   Work start_regions(Collective collective, const Parts& parts, const OperationOptions& options) {
-    auto operation = make(collective, options, 0);
+    auto operation = make(collective, parts.all(), options, 0);
     // What an all_gather finds in the parts of others is no input.
     const bool all = collective == Collective::reduce_scatter;
     const std::vector<Codec> fitted = parts.fit(all ? 0 : me_, all ? ranks_.count : me_ + 1);
@@ -236,12 +253,12 @@ class Ranked final : public Communicator {
     for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
       for (std::size_t i = 0; i < parts.tensors(); ++i) {
         const Tensor& part = parts.of(rank, i);
-        check_feedback(part, collective);
+        check_way(part, collective);
         counts.push_back(part.view.count);
         // Parts of one tensor draw random numbers of their own.
         operation->items.push_back({.view = part.view,
                                     .codec = fitted[i],
-                                    .sums_codec = part.codec.for_sums(),
+                                    .sums_codec = part.way.codec.for_sums(),
                                     .name = key_of(part.name, i * ranks_.count) + rank,
                                     .tensor = i});
       }

@@ -47,6 +47,13 @@ inline bool same_bits(const Numbers& a, const Numbers& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
+/// The way of a text, by this algorithm; "auto": by the communicator's.
+inline Way by(const std::string& algorithm, const std::string& text = "none") {
+  Way way = Way::parse(text);
+  if (algorithm != "auto") way.route = algorithm;
+  return way;
+}
+
 /// That `ranks` ranks can use for all_reduce, on one host or on several.
 inline std::vector<std::string> usable_algorithms(std::uint32_t ranks, std::uint32_t per_host = 0) {
   const Ranks who{.count = ranks, .per_host = per_host == 0 ? ranks : per_host};

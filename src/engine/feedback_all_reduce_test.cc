@@ -44,14 +44,11 @@ Kept kept(const Communicator& rank) {
 }
 
 /// The results of all ranks.
-std::vector<Numbers> exchange(RanksHere& ranks, std::vector<Values> x, const Tensor& how,
-                              const OperationOptions& options) {
+std::vector<Numbers> exchange(RanksHere& ranks, std::vector<Values> x, const Way& way,
+                              const OperationOptions& options = {}) {
   std::vector<Numbers> results(ranks.size());
   on_all_ranks(ranks, [&](Communicator& me) {
-    Tensor tensor = how;
-    tensor.name = "x";
-    tensor.view = x[me.rank()].view();
-    tensor.feedback = true;
+    const Tensor tensor{"x", x[me.rank()].view(), way};
     me.all_reduce({&tensor, 1}, options).wait();
     results[me.rank()] = x[me.rank()].numbers();
   });
@@ -87,9 +84,9 @@ void expect_conserved(const char* codec, const Hosts& hosts, Dtype dtype, bool a
       const Numbers input = x.back().numbers();
       for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
     }
-    const auto results = exchange(
-        ranks, std::move(x), {.codec = Codec::parse(codec)},
-        {.step = step, .algorithm = algorithms[step % algorithms.size()], .average = average});
+    Way way = by(algorithms[step % algorithms.size()], codec);
+    way.feedback = Feedback{};
+    const auto results = exchange(ranks, std::move(x), way, {.step = step, .average = average});
     for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));
     for (std::size_t i = 0; i < kCount; ++i) missing[i] -= results[0][i] * unit;
   }
@@ -143,6 +140,55 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Conserved,
                                          "topk:density=0.2,values=mean", "randomk:density=0.05"),
                          name_of_codec);
 
+/// With every third step the tensor takes another way: exact, lossy and sparse, with feedback or
+/// exactly without.
+TEST(Conserved, when_the_way_changes_all_the_time) {
+  constexpr std::uint64_t kSteps = 60;
+  const char* const ways[] = {"none",
+                              "sign+feedback",
+                              "topk:density=0.05+feedback",
+                              "none",
+                              "uniform:bits=2,rounding=nearest+feedback:reuse=3",
+                              "topk:density=0.02,values=int8+feedback+route:sra",
+                              "none+feedback",
+                              "randomk:density=0.05+feedback",
+                              "none+route:ring"};
+  for (const Hosts& hosts : {Hosts{1, 1}, Hosts{1, 4}, Hosts{2, 2}}) {
+    auto ranks = Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
+    std::vector<double> missing(kCount);
+    Gradients gradients;
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      std::vector<Values> x;
+      for (std::uint32_t rank = 0; rank < hosts.ranks(); ++rank) {
+        x.push_back(gradients.next(Dtype::f32));
+        const Numbers input = x.back().numbers();
+        for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
+      }
+      const Way way = Way::parse(ways[step / 3 % std::size(ways)]);
+      const auto results = exchange(ranks, std::move(x), way, {.step = step});
+      for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));
+      for (std::size_t i = 0; i < kCount; ++i) missing[i] -= results[0][i];
+      if (way.feedback) continue;
+      for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(missing[i], 0, 1e-3) << step;
+      for (const auto& rank : ranks) ASSERT_EQ(kept(*rank).numbers, Numbers(kCount)) << step;
+    }
+  }
+}
+
+TEST(Conserved, a_way_without_feedback_leaves_a_tensor_of_another_size_alone) {
+  auto ranks = Communicator::in_process(1);
+  Numbers x(10, 1.0f), y(7, 1.0f);
+  const Way sparse = Way::parse("topk:density=0.1+feedback:momentum=0.5");
+  const Tensor kept{"x", {x.data(), 10}, sparse}, other{"x", {y.data(), 7}};
+  ranks[0]->all_reduce({&kept, 1}).wait();
+  const auto saved = ranks[0]->save_residuals();
+  ranks[0]->all_reduce({&other, 1}).wait();
+  EXPECT_EQ(y, Numbers(7, 1.0f));
+  const Tensor nameless{"", {y.data(), 7}};
+  ranks[0]->all_reduce({&nameless, 1}).wait();
+  EXPECT_EQ(ranks[0]->save_residuals().size(), saved.size());
+}
+
 /// Momentum makes numbers that half precision does not hold.
 TEST(Conserved, one_rank_alone_keeps_what_rounding_takes) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
@@ -152,7 +198,7 @@ TEST(Conserved, one_rank_alone_keeps_what_rounding_takes) {
     for (int step = 0; step < 100; ++step) {
       Values x = gradients.next(dtype);
       const Numbers input = x.numbers();
-      const Numbers result = exchange(ranks, {x}, {.momentum = 0.9f}, {})[0];
+      const Numbers result = exchange(ranks, {x}, Way::parse("none+feedback:momentum=0.9"))[0];
       for (std::size_t i = 0; i < kCount; ++i) {
         speed[i] = 0.9f * speed[i] + input[i];
         missing[i] += speed[i] - result[i];
@@ -170,28 +216,28 @@ class NotFinite : public testing::TestWithParam<const char*> {};
 
 /// On one rank: as when a loss scaler has scaled too far up there.
 TEST_P(NotFinite, arrives_everywhere_and_leaves_the_ranks_residual_and_momentum_as_they_were) {
-  const Tensor how{.codec = Codec::parse(GetParam()), .momentum = 0.5f};
   for (const Hosts& hosts : {Hosts{1, 1}, Hosts{1, 3}, Hosts{3, 2}}) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
       for (const std::string& algorithm : usable_algorithms(hosts.ranks(), hosts.per_host)) {
         SCOPED_TRACE(algorithm + ", " + name_of(dtype));
         auto ranks =
             Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
-        const OperationOptions options{.algorithm = algorithm};
+        Way how = by(algorithm, GetParam());
+        how.feedback = Feedback{.momentum = 0.5f};
         Gradients gradients;
         const auto inputs = [&] {
           std::vector<Values> x;
           while (x.size() < ranks.size()) x.push_back(gradients.next(dtype));
           return x;
         };
-        exchange(ranks, inputs(), how, options);
+        exchange(ranks, inputs(), how);
         const Kept before = kept(*ranks[0]);
         for (const float bad : {NAN, INFINITY, -INFINITY}) {
           std::vector<Values> x = inputs();
           Numbers broken = x[0].numbers();
           broken[700] = bad;
           x[0] = {broken, dtype};
-          for (const Numbers& result : exchange(ranks, std::move(x), how, options)) {
+          for (const Numbers& result : exchange(ranks, std::move(x), how)) {
             EXPECT_FALSE(std::isfinite(result[700])) << bad;
           }
           EXPECT_EQ(kept(*ranks[0]), before) << bad;
@@ -203,7 +249,7 @@ TEST_P(NotFinite, arrives_everywhere_and_leaves_the_ranks_residual_and_momentum_
           for (std::size_t i = 0; i < kCount; ++i) expected[i] += rest[i];
         }
         const std::vector<Values> zeros(ranks.size(), Values(Numbers(kCount), dtype));
-        const auto results = exchange(ranks, zeros, {}, options);
+        const auto results = exchange(ranks, zeros, by(algorithm, "none+feedback"));
         for (std::size_t i = 0; i < kCount; ++i) {
           ASSERT_NEAR(results[0][i], expected[i], 0.01 * (1 + std::fabs(expected[i]))) << i;
         }

@@ -15,10 +15,10 @@ constexpr const char* kCodecs[] = {"none",           "fp16",
                                    "topk:density=1", "topk:values=mean",
                                    "randomk",        "topk:density=0.1,values=int8"};
 
-std::vector<Tensor> one_by_one(Numbers& numbers, const char* codec) {
+std::vector<Tensor> one_by_one(Numbers& numbers, const Way& way) {
   std::vector<Tensor> tensors;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    tensors.push_back({std::to_string(i), {&numbers[i], 1}, Codec::parse(codec)});
+    tensors.push_back({std::to_string(i), {&numbers[i], 1}, way});
   }
   return tensors;
 }
@@ -28,8 +28,7 @@ void expect_summed(RanksHere& ranks, std::size_t count, const char* codec,
   const auto size = static_cast<float>(ranks.size());
   std::vector<Numbers> x(ranks.size(), Numbers(count, 2.0f));
   on_all_ranks(ranks, [&](Communicator& me) {
-    ASSERT_NO_THROW(
-        me.all_reduce(one_by_one(x[me.rank()], codec), {.algorithm = algorithm}).wait());
+    ASSERT_NO_THROW(me.all_reduce(one_by_one(x[me.rank()], by(algorithm, codec))).wait());
   });
   for (const Numbers& result : x) ASSERT_TRUE(same_bits(result, x[0]));
   if (!Codec::parse(codec).traits().lossless) return;
@@ -57,7 +56,7 @@ TEST(ManyTensors, of_one_number_are_shared_out_and_gathered) {
     auto ranks = Communicator::in_process(3, {.piece_elements = std::size_t{1} << 19});
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers x(3 * 3500, 2.0f);
-      std::vector<Tensor> parts = one_by_one(x, codec);
+      std::vector<Tensor> parts = one_by_one(x, Way::parse(codec));
       for (std::size_t i = 0; i < parts.size(); ++i) parts[i].name = std::to_string(i % 3500);
       ASSERT_NO_THROW(me.reduce_scatter(parts).wait());
       ASSERT_NO_THROW(me.all_gather(parts).wait());

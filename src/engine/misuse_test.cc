@@ -23,10 +23,8 @@ TEST(Residuals, are_neither_saved_nor_loaded_while_an_operation_is_under_way) {
   const auto empty = ranks[0]->save_residuals();
   Numbers x[2] = {integers(100'000, 0), integers(100'000, 1)};
   const auto reduce = [&](std::uint32_t rank) {
-    const Tensor tensor{.name = "x",
-                        .view = {x[rank].data(), x[rank].size()},
-                        .codec = Codec::parse("sign"),
-                        .feedback = true};
+    const Tensor tensor{
+        .name = "x", .view = {x[rank].data(), x[rank].size()}, .way = Way::parse("sign+feedback")};
     return ranks[rank]->all_reduce({&tensor, 1});
   };
   Work first = reduce(0);  // under way until rank 1 comes

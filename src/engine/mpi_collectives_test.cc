@@ -21,7 +21,7 @@ std::unique_ptr<Communicator> connect(const std::string& transport) {
 }
 
 void all_reduce(Communicator& ranks, Numbers& x, const std::string& codec) {
-  const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse(codec)};
+  const Tensor tensor{"x", {x.data(), x.size()}, Way::parse(codec)};
   ranks.all_reduce({&tensor, 1}, {.seed = 3}).wait();
 }
 

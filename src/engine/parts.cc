@@ -11,12 +11,12 @@ namespace {
 
 bool alike(const Tensor& a, const Tensor& b) {
   return a.name == b.name && a.view.count == b.view.count && a.view.dtype == b.view.dtype &&
-         a.codec == b.codec;
+         a.way == b.way;
 }
 
 std::string describe(const Tensor& tensor) {
   return fmt::format("'{}' with {} elements of {} and {}", tensor.name, tensor.view.count,
-                     name_of(tensor.view.dtype), tensor.codec.spec());
+                     name_of(tensor.view.dtype), tensor.way.text());
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ void Parts::check_alike(std::uint32_t rank, std::size_t i) const {
   if (alike(of(rank, i), of(0, i))) return;
   refuse(fmt::format(
       "part {} of rank {} is {}, but that of rank 0 is {}: pass the same name, count, dtype and "
-      "codec for every rank, with padding where a tensor cannot be shared equally",
+      "way for every rank, with padding where a tensor cannot be shared equally",
       i, rank, describe(of(rank, i)), describe(of(0, i))));
 }
 
@@ -92,7 +92,7 @@ std::vector<Codec> Parts::fit(std::uint32_t begin, std::uint32_t end) const {
   for (std::size_t i = 0; i < tensors_; ++i) {
     places.clear();
     for (std::uint32_t rank = begin; rank < end; ++rank) places.push_back(of(rank, i).view);
-    fitted.push_back(of(begin, i).codec.fit(places));
+    fitted.push_back(of(begin, i).way.codec.fit(places));
   }
   return fitted;
 }

@@ -28,6 +28,7 @@ class Parts {
   /// Refuses parts that are not alike for all ranks.
   Parts(std::span<const Tensor> all, std::uint32_t ranks);
 
+  std::span<const Tensor> all() const { return all_; }
   std::size_t tensors() const { return tensors_; }
   const Tensor& of(std::uint32_t rank, std::size_t i) const { return all_[rank * tensors_ + i]; }
 

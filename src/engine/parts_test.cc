@@ -51,7 +51,7 @@ class Memory {
       const Kind& kind = kKinds[i % kTensors];
       result.push_back({std::to_string(i % kTensors),
                         {numbers_.data() + starts_[i], kind.part},
-                        Codec::parse(kind.codec)});
+                        Way::parse(kind.codec)});
     }
     return result;
   }
@@ -91,7 +91,7 @@ TEST_P(PartsOfSeveralTensors, are_reduced_as_if_each_went_alone) {
     for (std::size_t i = 0; i < kTensors; ++i) {
       const auto [part, codec] = kKinds[i];
       Numbers alone = before.joined(i);
-      me.reduce_scatter({std::to_string(i), {alone.data(), alone.size()}, Codec::parse(codec)},
+      me.reduce_scatter({std::to_string(i), {alone.data(), alone.size()}, Way::parse(codec)},
                         {.seed = 3, .step = 5})
           .wait();
       const Numbers result = together.part(me.rank(), i);
@@ -118,7 +118,7 @@ TEST_P(PartsOfSeveralTensors, are_gathered_as_if_each_went_alone) {
     for (std::size_t i = 0; i < kTensors; ++i) {
       const auto [part, codec] = kKinds[i];
       Numbers alone = before[me.rank()].joined(i);
-      me.all_gather({std::to_string(i), {alone.data(), alone.size()}, Codec::parse(codec)},
+      me.all_gather({std::to_string(i), {alone.data(), alone.size()}, Way::parse(codec)},
                     {.seed = 3, .step = 5})
           .wait();
       const Numbers result = together[me.rank()].joined(i);
@@ -143,7 +143,7 @@ TEST(AllGather, what_lies_in_the_parts_of_others_changes_nothing) {
     }
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers& own = x[me.rank()];
-      me.all_gather({"x", {own.data(), own.size()}, Codec::parse("grid:step=0.5")}).wait();
+      me.all_gather({"x", {own.data(), own.size()}, Way::parse("grid:step=0.5")}).wait();
     });
     return x[0];
   };
@@ -156,8 +156,8 @@ TEST(ReduceScatter, a_tensors_step_is_the_same_in_all_of_its_parts) {
   on_all_ranks(ranks, [&](Communicator& me) {
     Numbers large(1000, 1000.0f);
     Numbers small(1000, 0.001f);
-    const Codec codec = Codec::parse("grid:step=0.5,locality=0,rounding=nearest");
-    const Tensor parts[] = {{"x", {large.data(), 1000}, codec}, {"x", {small.data(), 1000}, codec}};
+    const Way way = Way::parse("grid:step=0.5,locality=0,rounding=nearest");
+    const Tensor parts[] = {{"x", {large.data(), 1000}, way}, {"x", {small.data(), 1000}, way}};
     me.reduce_scatter(parts).wait();
     if (me.rank() == 0) {
       const double step = 0.5 * 1000 * std::sqrt(0.5);  // half the rms of both parts
@@ -201,14 +201,14 @@ TEST(Parts, that_differ_between_ranks_are_refused) {
   Tensor half = part;
   half.view.dtype = Dtype::bf16;
   Tensor compressed = part;
-  compressed.codec = Codec::parse("uniform:bits=4");
+  compressed.way = Way::parse("uniform:bits=4");
   Tensor renamed = part;
   renamed.name = "y";
   for (const Tensor& other : {longer, half, compressed, renamed}) {
     const Tensor parts[] = {part, part, part, other};
     expect_refused(parts, "part 1 of rank 1 is '" + other.name + "' with " +
                               std::to_string(other.view.count) + " elements of " +
-                              name_of(other.view.dtype) + " and " + other.codec.spec() +
+                              name_of(other.view.dtype) + " and " + other.way.text() +
                               ", but that of rank 0 is 'x' with 10 elements of f32 and none");
   }
 }

@@ -16,7 +16,7 @@ constexpr std::uint32_t kRanks = 3;
 
 struct Operation {
   const char* name;
-  Work (*start)(Communicator& me, const Tensor& tensor);
+  Work (*start)(Communicator& me, Tensor tensor);
   float scale;        // of the result
   std::size_t parts;  // of which this rank's is the result; 1: all of the tensor is
   bool decodes_all;   // no number of the result is one that was not encoded
@@ -24,20 +24,22 @@ struct Operation {
 
 constexpr Operation kOperations[] = {
     {"sra",
-     [](Communicator& me, const Tensor& x) {
-       return me.all_reduce({&x, 1}, {.algorithm = "sra"});
+     [](Communicator& me, Tensor x) {
+       x.way.route = "sra";
+       return me.all_reduce({&x, 1});
      },
      kRanks, 1, false},
     {"allgather",
-     [](Communicator& me, const Tensor& x) {
-       return me.all_reduce({&x, 1}, {.algorithm = "allgather"});
+     [](Communicator& me, Tensor x) {
+       x.way.route = "allgather";
+       return me.all_reduce({&x, 1});
      },
      kRanks, 1, true},
-    {"reduce_scatter", [](Communicator& me, const Tensor& x) { return me.reduce_scatter(x); },
-     kRanks, kRanks, false},
-    {"all_gather", [](Communicator& me, const Tensor& x) { return me.all_gather(x); }, 1, 1, true},
+    {"reduce_scatter", [](Communicator& me, Tensor x) { return me.reduce_scatter(x); }, kRanks,
+     kRanks, false},
+    {"all_gather", [](Communicator& me, Tensor x) { return me.all_gather(x); }, 1, 1, true},
     {"broadcast",
-     [](Communicator& me, const Tensor& x) {
+     [](Communicator& me, Tensor x) {
        return me.broadcast({&x, 1}, 1);
      },
      1, 1, true}};
@@ -57,7 +59,7 @@ TEST(RepeatedOperations, without_name_and_step_average_out) {
     on_all_ranks(ranks, [&](Communicator& me) {
       for (int time = 0; time < kTimes; ++time) {
         Numbers x = exact;
-        operation.start(me, {.view = {x.data(), kCount}, .codec = Codec::parse("uniform:bits=2")})
+        operation.start(me, {.view = {x.data(), kCount}, .way = Way::parse("uniform:bits=2")})
             .wait();
         for (std::size_t i = 0; i < kCount; ++i) mean[me.rank()][i] += x[i] / kTimes;
       }
@@ -79,7 +81,7 @@ TEST(RepeatedOperations, tell_tensors_without_names_apart_by_their_place) {
     std::vector<Numbers> x(4, uneven());
     std::vector<Tensor> tensors;
     for (Numbers& each : x) {
-      tensors.push_back({.view = {each.data(), kCount}, .codec = Codec::parse("uniform:bits=2")});
+      tensors.push_back({.view = {each.data(), kCount}, .way = Way::parse("uniform:bits=2")});
     }
     const auto expect_all_differ = [&](std::size_t count) {
       for (std::size_t i = 0; i < 4; ++i) {
@@ -122,7 +124,7 @@ Numbers all_reduced(RanksHere& ranks, const Tensor& how, const OperationOptions&
 
 TEST(RepeatedOperations, with_the_same_step_draw_the_same) {
   auto ranks = Communicator::in_process(2);
-  const Tensor how{.codec = Codec::parse("uniform:bits=2")};
+  const Tensor how{.way = Way::parse("uniform:bits=2")};
   const Numbers first = all_reduced(ranks, how, {.step = 7});
   EXPECT_EQ(all_reduced(ranks, how, {.step = 7}), first);
   EXPECT_NE(all_reduced(ranks, how, {.step = 8}), first);
@@ -131,9 +133,8 @@ TEST(RepeatedOperations, with_the_same_step_draw_the_same) {
 
 TEST(RepeatedOperations, go_on_where_saved_ones_stopped) {
   auto ranks = Communicator::in_process(2);
-  const Tensor rounded{.codec = Codec::parse("uniform:bits=2")};
-  const Tensor sided{
-      .name = "x", .codec = Codec::parse("topk:density=0.1,values=mean"), .feedback = true};
+  const Tensor rounded{.way = Way::parse("uniform:bits=2")};
+  const Tensor sided{.name = "x", .way = Way::parse("topk:density=0.1,values=mean+feedback")};
   for (int step = 0; step < 3; ++step) {
     all_reduced(ranks, rounded, {});
     all_reduced(ranks, sided, {});
@@ -159,9 +160,9 @@ void expect_to_alternate(const std::vector<bool>& sides) {
   for (std::size_t i = 1; i < sides.size(); ++i) EXPECT_NE(sides[i], sides[i - 1]) << i;
 }
 
-const Codec& one_side() {
-  static const Codec codec = Codec::parse("topk:density=0.1,values=mean");
-  return codec;
+Way one_side(bool feedback = false) {
+  return Way::parse(feedback ? "topk:density=0.1,values=mean+feedback+route:allgather"
+                             : "topk:density=0.1,values=mean+route:allgather");
 }
 
 TEST(Turns, are_taken_by_every_tensor_whatever_the_steps_are) {
@@ -173,9 +174,8 @@ TEST(Turns, are_taken_by_every_tensor_whatever_the_steps_are) {
       std::uint64_t step = 0;
       for (int time = 0; time < 4; ++time) {
         for (const char* name : {"a", "b"}) {  // so that each has steps of one parity
-          const Tensor how{.name = name, .codec = one_side(), .feedback = feedback};
-          sides[name].push_back(positive_side(
-              all_reduced(ranks, how, {.step = stride * step++, .algorithm = "allgather"})));
+          const Tensor how{.name = name, .way = one_side(feedback)};
+          sides[name].push_back(positive_side(all_reduced(ranks, how, {.step = stride * step++})));
         }
       }
       for (const auto& [name, taken] : sides) expect_to_alternate(taken);
@@ -189,9 +189,9 @@ TEST(Turns, are_not_taken_by_codecs_that_send_both_sides) {
   for (const bool feedback : {false, true}) {
     std::vector<bool> sides;
     for (int time = 0; time < 4; ++time) {
-      const Tensor how{.name = "x", .codec = one_side(), .feedback = feedback};
-      sides.push_back(positive_side(all_reduced(ranks, how, {.algorithm = "allgather"})));
-      all_reduced(ranks, {.name = "x", .feedback = feedback}, {});
+      const Tensor how{.name = "x", .way = one_side(feedback)};
+      sides.push_back(positive_side(all_reduced(ranks, how, {})));
+      all_reduced(ranks, {.name = "x", .way = Way::parse(feedback ? "none+feedback" : "none")}, {});
     }
     expect_to_alternate(sides);
   }
@@ -207,8 +207,9 @@ TEST(Turns, are_taken_by_every_collective) {
       std::vector<Numbers> x(2, uneven());
       on_all_ranks(ranks, [&](Communicator& me) {
         Numbers& own = x[me.rank()];
-        operation.start(me, {.name = "x", .view = {own.data(), kCount}, .codec = one_side()})
-            .wait();
+        Tensor tensor{.name = "x", .view = {own.data(), kCount}, .way = one_side()};
+        tensor.way.route.clear();
+        operation.start(me, tensor).wait();
       });
       sides[operation.name].push_back(positive_side(x[0]));
     }

@@ -27,16 +27,13 @@ struct Exchanged {
   std::uint64_t most_sent = 0;   // by one rank, bytes
 };
 
-Exchanged exchange(RanksHere& ranks, std::vector<Numbers> x, const std::string& codec,
-                   const OperationOptions& options, const Tensor& how = {.feedback = true}) {
+Exchanged exchange(RanksHere& ranks, std::vector<Numbers> x, const Way& way,
+                   std::uint64_t step = 0) {
   std::vector<std::uint64_t> sent(ranks.size());
   on_all_ranks(ranks, [&](Communicator& me) {
     Numbers& own = x[me.rank()];
-    Tensor tensor = how;
-    tensor.name = "x";
-    tensor.view = {own.data(), own.size()};
-    tensor.codec = Codec::parse(codec);
-    Work work = me.all_reduce({&tensor, 1}, options);
+    const Tensor tensor{"x", {own.data(), own.size()}, way};
+    Work work = me.all_reduce({&tensor, 1}, {.step = step});
     work.wait();
     sent[me.rank()] = work.statistics().sent_bytes;
   });
@@ -66,11 +63,10 @@ TEST(SparseAllReduce, results_and_residuals_are_exactly_the_sum_of_all_inputs) {
           x.push_back(few_large(kCount, step * kRanks + rank));
           for (std::size_t i = 0; i < kCount; ++i) missing[i] += x[rank][i];
         }
-        take(exchange(ranks, x, codec, {.step = step, .algorithm = algorithm}));
+        take(exchange(ranks, x, by(algorithm, codec + std::string("+feedback")), step));
       }
       EXPECT_NE(missing, std::vector<double>(kCount)) << "there was nothing to keep";
-      take(exchange(ranks, {kRanks, Numbers(kCount)}, "none",
-                    {.step = kSteps, .algorithm = algorithm}));
+      take(exchange(ranks, {kRanks, Numbers(kCount)}, by(algorithm, "none+feedback"), kSteps));
       EXPECT_EQ(missing, std::vector<double>(kCount));
     }
   }
@@ -93,9 +89,8 @@ TEST(SparseAllReduce, momentum_is_added_once_and_all_of_it_arrives) {
         x[rank] = few_large(kCount, step * kRanks + rank);
         for (std::size_t i = 0; i < kCount; ++i) speed[i] += x[rank][i];
       }
-      const auto arrived = exchange(ranks, x, last ? "none" : "topk:density=0.02",
-                                    {.step = step, .algorithm = algorithm},
-                                    {.feedback = true, .momentum = last ? 0 : 0.5f});
+      const char* const way = last ? "none+feedback" : "topk:density=0.02+feedback:momentum=0.5";
+      const auto arrived = exchange(ranks, x, by(algorithm, way), step);
       for (std::size_t i = 0; i < kCount; ++i) {
         missing[i] += (last ? 0 : speed[i]) - arrived.results[0][i];
       }
@@ -117,8 +112,7 @@ TEST(SparseAllReduce, with_masking_what_is_sent_has_no_momentum) {
         for (std::size_t i = 0; i < kCount; ++i) expected[i] += x[rank][i];
       }
       const auto arrived =
-          exchange(ranks, x, "topk:density=1", {.step = step, .algorithm = algorithm},
-                   {.feedback = true, .momentum = 0.5f, .masking = true});
+          exchange(ranks, x, by(algorithm, "topk:density=1+feedback:momentum=0.5,masking=1"), step);
       EXPECT_EQ(arrived.results[0], expected) << algorithm << ", step " << step;
     }
   }
@@ -137,10 +131,8 @@ TEST(SparseAllReduce, a_threshold_is_not_used_again_when_few_numbers_exceed_it) 
         x.push_back(few_large(kCount, rank));
         for (float& value : x.back()) value *= step == 0 ? 1000 : 1;
       }
-      sent.push_back(exchange(ranks, x, "topk:density=0.001",
-                              {.step = step, .algorithm = algorithm},
-                              {.feedback = true, .reuse = 8})
-                         .most_sent);
+      const Way way = by(algorithm, "topk:density=0.001+feedback:reuse=8");
+      sent.push_back(exchange(ranks, x, way, step).most_sent);
     }
     EXPECT_LT(sent[1], 0.9 * static_cast<double>(sent[0])) << algorithm;
     EXPECT_GT(sent[2], 0.95 * static_cast<double>(sent[0])) << algorithm;
@@ -165,7 +157,7 @@ std::uint64_t sent_by_a_rank(std::uint32_t count, const std::string& algorithm) 
   auto ranks = Communicator::in_process(count);
   std::vector<Numbers> x;
   for (std::uint32_t rank = 0; rank < count; ++rank) x.push_back(like_a_gradient(rank));
-  return exchange(ranks, std::move(x), "topk:density=0.001", {.algorithm = algorithm}).most_sent;
+  return exchange(ranks, std::move(x), by(algorithm, "topk:density=0.001+feedback")).most_sent;
 }
 
 TEST(SparseAllReduce, owners_keep_traffic_from_growing_with_the_ranks) {
@@ -188,7 +180,7 @@ TEST(SparseAllReduce, sums_that_fill_up_travel_whole) {
   std::vector<Numbers> x;
   for (std::uint32_t rank = 0; rank < 8; ++rank) x.push_back(few_large(kCount, rank));
   const Exchanged exchanged =
-      exchange(ranks, x, "topk:density=0.25,select=exact", {.algorithm = "sra"});
+      exchange(ranks, x, by("sra", "topk:density=0.25,select=exact+feedback"));
   std::size_t filled = 0;
   for (const float number : exchanged.results[0]) filled += number != 0 ? 1 : 0;
   EXPECT_GT(filled, kCount / 2);
@@ -202,8 +194,8 @@ TEST(SparseAllReduce, random_places_stay_unbiased_whoever_adds_up) {
     double mean = 0;
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       const Exchanged exchanged =
-          exchange(ranks, {2, Numbers(kCount, 1.0f)}, "randomk:density=0.1,scale=inverse",
-                   {.step = step, .algorithm = algorithm}, {});
+          exchange(ranks, {2, Numbers(kCount, 1.0f)},
+                   by(algorithm, "randomk:density=0.1,scale=inverse"), step);
       for (const float number : exchanged.results[0]) mean += number / (kCount * kSteps);
     }
     // A result of 2 has a deviation of 6 at most, and there are 1.2 million of them.

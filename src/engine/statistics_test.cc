@@ -30,7 +30,7 @@ struct Mixed {
     const std::size_t counts[] = {1000, 0, 127, 70'001, 1, 4097};
     for (std::size_t i = 0; i < std::size(counts); ++i) {
       Numbers& x = numbers.emplace_back(gaussian(counts[i] * ranks, me));
-      tensors.push_back({std::to_string(i), {x.data(), x.size()}, Codec::parse(codecs[i])});
+      tensors.push_back({std::to_string(i), {x.data(), x.size()}, Way::parse(codecs[i])});
     }
   }
   std::vector<Tensor> parts(std::uint32_t ranks) const {
@@ -61,7 +61,9 @@ void expect_all_operations_complete(Communicator& me) {
     expect_complete(work.statistics(), tensors, what + ", " + std::to_string(size) + " ranks");
   };
   for (const std::string& algorithm : usable_algorithms(size)) {
-    expect(me.all_reduce(mixed.tensors, {.algorithm = algorithm}), count, algorithm);
+    std::vector<Tensor> tensors = mixed.tensors;
+    for (Tensor& tensor : tensors) tensor.way.route = algorithm;
+    expect(me.all_reduce(tensors), count, algorithm);
   }
   expect(me.reduce_scatter(mixed.parts(size)), count, "reduce_scatter");
   expect(me.all_gather(mixed.parts(size)), count, "all_gather");
@@ -96,9 +98,10 @@ TEST(Statistics, a_message_counts_as_often_as_it_is_sent) {
       return work.statistics().tensors.at(0).sent_bytes;
     };
     // Two chunks to their owners, the sum of one's own to two.
-    EXPECT_EQ(sent(me.all_reduce({&tensor, 1}, {.algorithm = "sra"})), 4 * kChunk);
+    const Tensor by_owners{"x", tensor.view, by("sra")}, around{"x", tensor.view, by("ring")};
+    EXPECT_EQ(sent(me.all_reduce({&by_owners, 1})), 4 * kChunk);
     // Partial sums and sums go around: two chunks of each are passed on.
-    EXPECT_EQ(sent(me.all_reduce({&tensor, 1}, {.algorithm = "ring"})), 4 * kChunk);
+    EXPECT_EQ(sent(me.all_reduce({&around, 1})), 4 * kChunk);
     EXPECT_EQ(sent(me.reduce_scatter(tensor)), 2 * kChunk);
     EXPECT_EQ(sent(me.all_gather(tensor)), 2 * kChunk);
     const std::size_t whole = kSegmentHeader + kCount * sizeof(float);
@@ -148,17 +151,16 @@ TEST(MeasuredError, is_that_of_the_codec) {
       const Numbers before = x[0];
       std::vector<Tensor> tensors;
       for (std::size_t i = 0; i < x.size(); ++i) {
-        tensors.push_back({kCodecs[i], {x[i].data(), kCount}, Codec::parse(kCodecs[i])});
+        tensors.push_back({kCodecs[i], {x[i].data(), kCount}, by("allgather", kCodecs[i])});
       }
       // Everybody encodes all of its numbers.
-      Work work = me.all_reduce(
-          tensors, {.seed = 3, .step = 5, .algorithm = "allgather", .measure_error = true});
+      Work work = me.all_reduce(tensors, {.seed = 3, .step = 5, .measure_error = true});
       work.wait();
       for (std::size_t i = 0; i < x.size(); ++i) {
         const std::string name = kCodecs[i];
         const RandomKey key{3, 5, checksum(std::as_bytes(std::span(name))), me.rank()};
         Numbers rest = before;
-        const Loss expected = lose(tensors[i].codec, before, rest, key);
+        const Loss expected = lose(tensors[i].way.codec, before, rest, key);
         expect_near(work.statistics().tensors[i], expected, name);
         EXPECT_EQ(expected.squared_error > 0, name != "none") << name;
       }
@@ -170,16 +172,16 @@ TEST(MeasuredError, is_of_the_numbers_with_their_residuals) {
   constexpr std::size_t kCount = 3001;
   RanksHere ranks = Communicator::in_process(2, {.piece_elements = 1024});
   on_all_ranks(ranks, [&](Communicator& me) {
-    const Codec codec = Codec::parse("grid:step=2,rounding=nearest");
+    const Way way = by("allgather", "grid:step=2,rounding=nearest+feedback");
     Numbers rest(kCount);
     for (std::uint64_t step = 0; step < 3; ++step) {
       Numbers x = gaussian(kCount, me.rank() + 2 * step);
       for (std::size_t i = 0; i < kCount; ++i) rest[i] += x[i];
       const Numbers numbers = rest;
-      const Tensor tensor{"x", {x.data(), kCount}, codec, true};
-      Work work = me.all_reduce({&tensor, 1}, {.algorithm = "allgather", .measure_error = true});
+      const Tensor tensor{"x", {x.data(), kCount}, way};
+      Work work = me.all_reduce({&tensor, 1}, {.measure_error = true});
       work.wait();
-      expect_near(work.statistics().tensors[0], lose(codec, numbers, rest, {}), "feedback");
+      expect_near(work.statistics().tensors[0], lose(way.codec, numbers, rest, {}), "feedback");
     }
   });
 }
@@ -190,7 +192,7 @@ TEST(MeasuredError, of_other_dtypes_is_that_of_their_numbers) {
   on_all_ranks(ranks, [&](Communicator& me) {
     std::vector<std::uint16_t> ones(kCount, 0x3f80);  // bf16
     for (const char* codec : {"none", "sign"}) {      // of ones, sign loses nothing, either
-      const Tensor tensor{"x", {ones.data(), kCount, Dtype::bf16}, Codec::parse(codec)};
+      const Tensor tensor{"x", {ones.data(), kCount, Dtype::bf16}, Way::parse(codec)};
       Work work = me.broadcast({&tensor, 1}, 0, {.measure_error = true});
       work.wait();
       const TensorStatistics found = work.statistics().tensors[0];
@@ -220,9 +222,8 @@ TEST(MeasuredError, is_measured_only_when_asked_for_and_changes_no_bit) {
     Numbers results[2];
     for (const bool measured : {false, true}) {
       Numbers& x = results[measured] = gaussian(100'000, me.rank());
-      const Tensor tensor{"x", {x.data(), x.size()}, Codec::parse("uniform:bits=2")};
-      Work work =
-          me.all_reduce({&tensor, 1}, {.step = 1, .algorithm = "sra", .measure_error = measured});
+      const Tensor tensor{"x", {x.data(), x.size()}, by("sra", "uniform:bits=2")};
+      Work work = me.all_reduce({&tensor, 1}, {.step = 1, .measure_error = measured});
       work.wait();
       EXPECT_EQ(work.statistics().tensors[0].energy > 0, measured);
       EXPECT_EQ(work.statistics().tensors[0].squared_error > 0, measured);

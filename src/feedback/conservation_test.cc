@@ -60,8 +60,8 @@ class Conservation : public testing::TestWithParam<const char*> {};
 
 TEST_P(Conservation, sent_and_kept_are_what_was_accumulated) {
   const Codec codec = Codec::parse(GetParam());
-  for (const Momentum momentum : {Momentum{}, Momentum{0.9f}, Momentum{0.9f, true},
-                                  Momentum{.factor = 0.9f, .masking = true}}) {
+  for (const Feedback momentum : {Feedback{}, Feedback{0.9f}, Feedback{0.9f, true},
+                                  Feedback{.momentum = 0.9f, .masking = true}}) {
     std::mt19937 random(7);
     const std::size_t count = std::uniform_int_distribution<std::size_t>(1, kMostElements)(random);
     Residual residual{std::vector<float>(count)};
@@ -77,7 +77,7 @@ TEST_P(Conservation, sent_and_kept_are_what_was_accumulated) {
         // The difference of two floats, rounded once: nothing of it can be missing.
         const double rest = double{accumulated[i]} - double{sent.numbers[i]};
         ASSERT_EQ(residual.numbers[i], static_cast<float>(rest)) << "step " << step << ", " << i;
-        if (momentum.factor != 0) {
+        if (momentum.momentum != 0) {
           const bool sends = !codec.traits().sparse || sent.numbers[i] != 0;
           const bool stops = momentum.masking && sends;
           ASSERT_EQ(residual.momentum[i], stops ? 0 : speed[i]) << "step " << step << ", " << i;

@@ -122,20 +122,20 @@ bool all_finite(ConstTensorView input) noexcept {
   return all_finite(static_cast<const std::uint16_t*>(input.data), input.count, infinity);
 }
 
-void Residual::accumulate(ConstTensorView input, const Momentum& how) {
+void Residual::accumulate(ConstTensorView input, const Feedback& how) {
   masking = how.masking;
-  if (how.factor == 0) {
+  if (how.momentum == 0) {
     kernels::cast(input, {numbers.data(), numbers.size(), Dtype::f32}, Into::add);
     return;
   }
   momentum.resize(numbers.size());
   const float own = how.nesterov ? 1 : 0;
-  const float of_momentum = how.nesterov ? how.factor : 1;
+  const float of_momentum = how.nesterov ? how.momentum : 1;
   each_stretch(input, [&](std::size_t first, std::span<const float> gradient) {
     float* const to = numbers.data() + first;
     float* const speed = momentum.data() + first;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-      const float now = how.factor * speed[i] + gradient[i];
+      const float now = how.momentum * speed[i] + gradient[i];
       to[i] += own * gradient[i] + of_momentum * now;
       speed[i] = finite_or_zero(now);
     }
@@ -205,6 +205,18 @@ void Residual::take_sent(std::size_t first, std::span<const std::uint64_t> place
 void Residuals::GiveBack::operator()(Residual* residual) const noexcept {
   const std::lock_guard lock(owner->mutex_);
   residual->lent = false;
+  if (!residual->ends) return;
+  std::erase_if(owner->by_name_, [&](const auto& each) { return each.second.get() == residual; });
+}
+
+Residuals::Loan Residuals::borrow_last(const std::string& name, std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return nullptr;
+  Residual& known = *found->second;
+  if (known.lent || known.numbers.size() != count) return nullptr;
+  known.lent = true;
+  return Loan(&known, GiveBack{this});
 }
 
 Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {

@@ -20,16 +20,9 @@
 
 #include "gradwire/codec.h"
 #include "gradwire/tensor.h"
+#include "gradwire/way.h"
 
 namespace gradwire {
-
-/// Momentum correction: what is held back has gained momentum before it is sent, as if it had been
-/// sent at once. `factor` 0 is none. With `masking` it ends where something was sent.
-struct Momentum {
-  float factor = 0;
-  bool nesterov = false;
-  bool masking = false;
-};
 
 /// A codec that was fitted to numbers of a step, for steps to come.
 struct FittedCodec {
@@ -50,12 +43,13 @@ struct Residual {
   std::optional<FittedCodec> fitted{};
   std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec, not of sums
   bool lent = false;                              // guarded by the mutex of `Residuals`
+  bool ends = false;  // when it is given back: nothing is kept of this operation
 
   /// Adds an operation's input: the step that torch's SGD of this momentum would take.
-  void accumulate(ConstTensorView input, const Momentum& how);
+  void accumulate(ConstTensorView input, const Feedback& how);
 
   /// The codec fitted to the numbers now, or of a sparse codec one that was before, as often as
-  /// `reuse` says; see `Tensor`. `notes` are emptied if they are not of these numbers.
+  /// `reuse` says; see `Feedback`. `notes` are emptied if they are not of these numbers.
   Codec fit(const Codec& codec, std::vector<double>& notes, std::uint32_t reuse);
 
   /// Puts all numbers where the input was, and keeps what rounding takes: for a rank that is alone.
@@ -92,6 +86,11 @@ class Residuals {
   /// The residual of a tensor, zeros at first. Throws `Error(invalid_argument)` when the tensor had
   /// another number of elements before, or when it is lent already. Any thread.
   Loan borrow(const std::string& name, std::size_t count);
+
+  /// What an earlier operation kept of a tensor, for one that keeps nothing: it is to be delivered
+  /// with that and then gone, see `Residual::ends`. Null when there is none of this many elements,
+  /// or it is lent. Any thread.
+  Loan borrow_last(const std::string& name, std::size_t count);
 
   /// Operations that the communicator began, by which they are told apart.
   std::atomic<std::uint64_t> operations = 0;

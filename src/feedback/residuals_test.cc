@@ -65,7 +65,7 @@ TEST(Residuals, keep_what_was_not_sent) {
 TEST(Residuals, keep_what_a_sparse_codec_did_not_send_and_with_masking_stop_what_it_did) {
   const float gradient[] = {1, 2, 3, 4};
   Residual residual{std::vector<float>(4)};
-  residual.accumulate({gradient, 4}, {.factor = 0.5f, .masking = true});
+  residual.accumulate({gradient, 4}, {.momentum = 0.5f, .masking = true});
   const float wanted[] = {1, 1.5f, NAN};
   const std::uint64_t places[] = {1, 2};
   const float sent[] = {1, NAN};
@@ -155,11 +155,11 @@ TEST(Residuals, gain_no_momentum_from_what_is_not_finite) {
     Residual residual{std::vector<float>(2)};
     const float bad[] = {NAN, INFINITY};
     const float good[] = {1, 2};
-    residual.accumulate({bad, 2}, {.factor = 0.9f, .masking = masking});
+    residual.accumulate({bad, 2}, {.momentum = 0.9f, .masking = masking});
     for (const float number : residual.numbers) EXPECT_FALSE(std::isfinite(number));  // arrives
     const std::vector<float> sent = residual.numbers;
     residual.keep(0, sent, sent, 1);
-    residual.accumulate({good, 2}, {.factor = 0.9f, .masking = masking});
+    residual.accumulate({good, 2}, {.momentum = 0.9f, .masking = masking});
     EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2}));
   }
 }

@@ -56,6 +56,13 @@ class Call:
     momentum: float = 0.0
 
 
+def _ways(call: Call) -> list[str]:
+    """Of an all_reduce."""
+    feedback = "" if call.group is None else f"+feedback:momentum={call.momentum}"
+    route = "" if call.algorithm == "auto" else f"+route:{call.algorithm}"
+    return [codec + feedback + route for codec in call.codecs]
+
+
 class Layer:
     """A tensor with feedback."""
 
@@ -146,10 +153,9 @@ class Stream:
         if call.kind == "broadcast":
             return ranks.broadcast(arrays, call.root, call.codecs, **options)
         if call.group is not None:
-            options |= {"feedback": True, "momentum": call.momentum}
             options |= {"name": [layer.name for layer in self.layers[call.group]]}
         if call.kind == "all_reduce":
-            return ranks.all_reduce(arrays, call.codecs, algorithm=call.algorithm, **options)
+            return ranks.all_reduce(arrays, _ways(call), **options)
         return getattr(ranks, call.kind)(arrays[0], call.codecs[0], **options)
 
     def mistake(self, call: Call, results: list[np.ndarray]) -> str | None:

@@ -97,7 +97,7 @@ class Bench {
  private:
   Statistics run(const std::string& codec, std::uint64_t step) {
     std::copy(input_.begin(), input_.end(), x_.begin());
-    const Tensor tensor{"x", {x_.data(), x_.size()}, Codec::parse(codec)};
+    const Tensor tensor{"x", {x_.data(), x_.size()}, Way::parse(codec)};
     ranks_.barrier().wait();
     Work work = ranks_.all_reduce({&tensor, 1}, {.seed = 1, .step = step});
     work.wait();

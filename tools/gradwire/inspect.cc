@@ -1,4 +1,4 @@
-// `gradwire inspect`: what a frame holds.
+// `gradwire inspect`: what a frame or a plan holds.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "gradwire/frame.h"
+#include "gradwire/plan.h"
 #include "json_output.h"
 #include "subcommands.h"
 #include "text_table.h"
@@ -145,8 +146,51 @@ void show_as_table(const Options& options, const Contents& contents) {
   print(table);
 }
 
+// -------------------------------------------------------------------------------------------------
+// Plans
+
+/// Frames begin with letters of their own.
+bool is_plan(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+void add_rows(TextTable& table, const std::string& layers, const std::vector<Stage>& stages) {
+  for (const Stage& stage : stages) {
+    table.add_row({&stage == stages.data() ? layers : "", std::to_string(stage.from_step),
+                   stage.way.text(), stage.reason});
+  }
+}
+
+void show_plan(const Options& options, std::string_view text) {
+  Plan plan;
+  try {
+    plan = Plan::parse(text);
+  } catch (const Error& error) {
+    throw Error(error.code(), options.path + ", " + error.what());
+  }
+  if (options.json) {
+    std::fputs(plan.json().c_str(), stdout);
+    return;
+  }
+  TextTable table({{"layers", "", Align::left},
+                   {"from", "step"},
+                   {"way", "", Align::left},
+                   {"reason", "", Align::left}});
+  for (const LayerPlan& entry : plan.layers) add_rows(table, entry.layers, entry.stages);
+  add_rows(table, plan.layers.empty() ? "(all)" : "(all others)", plan.otherwise);
+  print(table);
+}
+
+// -------------------------------------------------------------------------------------------------
+
 void run(const Options& options) {
   const std::vector<std::byte> bytes = read_file(options.path);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (is_plan(text)) {
+    show_plan(options, text);
+    return;
+  }
   FrameReader frame(bytes);
   if (frame.status() != Status::ok) {
     if (options.json) show_damage_as_json(options, bytes.size(), frame.status());
@@ -159,17 +203,22 @@ void run(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& gradwire) {
-  CLI::App& command = *gradwire.add_subcommand("inspect", "Show what a frame holds");
+  CLI::App& command = *gradwire.add_subcommand("inspect", "Show what a frame or a plan holds");
   const auto options = std::make_shared<Options>();
-  command.add_option("FRAME", options->path, "A file with a frame, or - for the standard input")
+  command
+      .add_option("FILE", options->path,
+                  "A file with a frame or a plan, or - for the standard input")
       ->required();
   command.add_flag("--json", options->json, "Print one JSON object");
   command.footer(
       "Examples:\n"
       "  gradwire inspect frame.bin\n"
       "  gradwire inspect --json - < frame.bin\n"
+      "  gradwire inspect plan.json\n"
       "\n"
-      "A damaged frame is reported in one sentence; the exit code is then 1.");
+      "What is wrong in a plan is named with its line; --json prints a plan with all keys written\n"
+      "out. docs/plan.md has the format. A damaged frame is reported in one sentence; the exit "
+      "code is then 1.");
   command.callback([options] { run(*options); });
 }
 

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <regex>
 
-#include "gradwire/codec.h"
 #include "gradwire/error.h"
+#include "gradwire/way.h"
 
 namespace gradwire::cli {
 namespace {
 
-constexpr std::string_view kFeedback = "+feedback";
-
 bool is_setting(std::string_view piece) {
-  return piece.find('=') != std::string_view::npos && piece.find(':') == std::string_view::npos;
+  const std::size_t equals = piece.find('=');
+  return equals != std::string_view::npos && equals < piece.find(':');
 }
 
 std::vector<std::string> split(std::string_view text) {
@@ -31,13 +30,12 @@ std::vector<std::string> split(std::string_view text) {
 }
 
 /// Throws unless the worker will know it.
-void check(std::string method) {
+void check(const std::string& method) {
   static const std::regex kOfTorch("gloo|fp16|bf16|powersgd(:rank=[1-9][0-9]?)?");
   static const std::string kSetting = "(density|momentum|masking|warmup|ramp|clip|values)=[^,]+";
   static const std::regex kResidual("residual(:" + kSetting + "(," + kSetting + ")*)?");
   if (std::regex_match(method, kOfTorch) || std::regex_match(method, kResidual)) return;
-  if (method.ends_with(kFeedback)) method.resize(method.size() - kFeedback.size());
-  Codec::parse(method);
+  Way::parse(method);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ from . import version_check
 
 version_check.check()  # before anything that needs torch or the native module
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -38,7 +39,7 @@ from gradwire.ranks import whole_number
 
 from . import channels, compressions, ddp, fsdp, layers, report, residual_settings, settings
 from . import stats as _stats
-from ._native import enter_exact, leave_exact, merge_residuals
+from ._native import Way, enter_exact, leave_exact, merge_residuals
 from .settings import DEFAULT_CODEC
 from .stats import LayerStats, Stats
 
@@ -61,11 +62,11 @@ autoload.watch()  # for models from files, which another process has compressed
 
 def compress(
     model: torch.nn.Module,
-    codec: str | gradwire.Codec = DEFAULT_CODEC,
+    codec: str | gradwire.Codec | None = None,
     *,
     exact: Iterable[str] = (),
     codecs: Mapping[str, str | gradwire.Codec] | None = None,
-    feedback: bool = False,
+    plan: str | os.PathLike | Mapping[str, Any] | None = None,
     seed: int = 0,
     weights: str | gradwire.Codec | None = None,
 ) -> torch.nn.Module:
@@ -77,27 +78,38 @@ def compress(
 
     `exact` and the keys of `codecs` are patterns as in a shell, matched against the names that
     ``named_parameters()`` of the wrapped model gives: layers that travel exactly, and layers with a
-    codec of their own (the first that matches). `feedback` keeps what a codec held
-    back and adds it in the next step; then save `state_dict` with your checkpoints. `seed` is that
-    of stochastic rounding.
+    codec of their own (the first that matches). ``+feedback`` behind a codec, as in
+    ``sign+feedback``, keeps what it held back and adds it in the next step; then save `state_dict`
+    with your checkpoints. ``+route:ring`` behind it names an algorithm. `seed` is that of
+    stochastic rounding.
+
+    `plan` takes the place of all these: the path of a file that says how every layer travels, from
+    which step on, and why (docs/plan.md), or a dict of the same. The codec is ``grid:step=0.5``
+    unless one is given.
+
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
     """
-    codec = _spec("codec", codec)
-    _check_feedback(feedback)
     seed = whole_number("seed", seed)
     weights = None if weights is None else _spec("weights", weights)
-    chosen = settings.Settings(codec, **_patterns(exact, codecs), feedback=feedback, seed=seed)
+    patterns = _patterns(exact, codecs)
+    if plan is None:
+        codec = DEFAULT_CODEC if codec is None else _spec("codec", codec)
+        chosen = settings.Settings(codec, **patterns, seed=seed)
+    elif codec is not None or any(patterns.values()):
+        raise ValueError("a plan says how every layer travels: leave out the other arguments")
+    else:
+        chosen = settings.Settings(plan=settings.plan_text(plan), seed=seed)
     inner = layers.unwrapped(model)
     if isinstance(inner, FSDPModule):
-        _check(chosen, inner, [codec, *([weights] if weights else [])])
+        _check(chosen, inner, [chosen.codec, *([weights] if weights else [])])
         fsdp.compress(inner, chosen, weights)
         return model
     if not isinstance(inner, DistributedDataParallel):
         raise TypeError(_why_not(inner))
     if weights is not None:
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
-    _check(chosen, inner.module, [codec])
+    _check(chosen, inner.module, [chosen.codec])
     ddp.compress(inner, chosen)
     ddp.remember(inner, chosen)
     return model
@@ -163,12 +175,12 @@ def residual(
         warmup=warmup,
         ramp=ramp,
     )
-    residual_settings.bytes_per_second(link)
     residual_settings.check_numbers(chosen)
+    chosen.policy()
     residual_settings.check_optimizer(optimizer, chosen)
     residual_settings.check_trains(optimizer, inner, chosen)
     residual_settings.check_parameters(inner)
-    _check(chosen, inner.module, [small, chosen.sparse(density)])
+    _check(chosen, inner.module, [small])
     ddp.compress(inner, chosen)
     residual_settings.expect_optimizer(optimizer, inner, chosen)
     ddp.remember(inner, chosen)
@@ -181,22 +193,20 @@ def all_reduce(
     *,
     op: str = "sum",
     name: str = "",
-    feedback: bool = False,
     group: distributed.ProcessGroup | None = None,
     async_op: bool = False,
 ) -> distributed.Work | None:
     """The compressed sum (or ``op="mean"``) of a tensor over all ranks of the group, in place.
 
     With `async_op` it returns a ``Work`` at once; ``wait()`` for it before using the tensor.
-    `feedback` needs a `name`, by which the next call finds what this one held back.
+    A codec with ``+feedback`` needs a `name`, by which the next call finds what this one held back.
     """
     if op not in ("sum", "mean"):
         raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")
-    _check_feedback(feedback)
-    if feedback and not name:
+    way = Way(_spec("codec", codec))
+    if way.has_feedback and not name:
         raise ValueError("feedback needs a name, the same in every step")
-    spec = gradwire.codec(_spec("codec", codec)).spec
-    work = channels.all_reduce(group, tensor, spec, f"/{name}", feedback, op == "mean")
+    work = channels.all_reduce(group, tensor, way.text, f"/{name}", op == "mean")
     if async_op:
         return work
     work.wait()
@@ -321,11 +331,6 @@ def _spec(name: str, codec: str | gradwire.Codec) -> str:
     )
 
 
-def _check_feedback(feedback: Any) -> None:
-    if not isinstance(feedback, bool):  # a text such as "no" would be true
-        raise TypeError(f"feedback is {feedback!r}; give True or False")
-
-
 def _patterns(
     exact: Iterable[str], codecs: Mapping[str, str | gradwire.Codec] | None
 ) -> dict[str, Any]:
@@ -360,7 +365,7 @@ def _why_not(model: torch.nn.Module) -> str:
 def _check(chosen: settings.Settings, model: torch.nn.Module, specs: list[str]) -> None:
     """Raises, before ranks wait for one another."""
     for spec in (*specs, *chosen.codecs.values()):
-        gradwire.codec(spec)
+        settings.checked_way(spec)
     chosen.check_patterns([name for name, _ in layers.named(model)])
 
 

@@ -89,6 +89,9 @@ def _differences(
 
 def _phrase(key: str, told: dict[str, str]) -> str:
     value = told.get(key, "nothing")
+    if key == "plan":
+        name = hashlib.sha256(value.encode()).hexdigest()[:8] if value else ""
+        return f"the plan {name} (by its hash)" if name else "no plan"
     return f"{key} {value}" if key == _RESIDUAL else f"{key}={value}"
 
 

@@ -52,9 +52,8 @@ def of(group: distributed.ProcessGroup | None) -> Channel:
 def all_reduce(
     group: distributed.ProcessGroup | None,
     tensor: torch.Tensor,
-    codec: str,
+    way: str,
     name: str,
-    feedback: bool,
     average: bool,
 ) -> distributed.Work:
     """Starts one operation outside of any model."""
@@ -62,9 +61,7 @@ def all_reduce(
     channel = of(group)
     calls = _calls.get(group) or _calls.add(group, lambda _: Calls())
     step = calls.by_name.get(name, 0)
-    work = channel.all_reduce(
-        tensor, codec, name, feedback=feedback, average=average, seed=0, step=step
-    )
+    work = channel.all_reduce(tensor, way, name, average=average, seed=0, step=step)
     calls.by_name[name] = step + 1
     return work
 

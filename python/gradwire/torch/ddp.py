@@ -150,7 +150,17 @@ def before_first_forward(model: Ddp) -> None:
     if model.process_group.rank() == 0:
         names = [name for name, _ in layers.named(model.module)]
         report.patterns_of_environment(chosen.exact, title, names)
+        if chosen.plan:
+            _warn_of_plan(chosen, title, names)
     _compress_from_first_exchange(model, chosen)
+
+
+def _warn_of_plan(chosen: settings.Settings, title: str, names: list[str]) -> None:
+    """If it names layers that this model has not: it may be meant for another one."""
+    try:
+        chosen.check_patterns(names)
+    except ValueError as error:
+        _log.warning("gradwire: %s: %s", title, error)
 
 
 def remember(model: Ddp, chosen: settings.Settings) -> None:
@@ -213,7 +223,7 @@ def keeps_hook_of_user(model: Ddp) -> None:
 
 def check_scaler() -> None:
     """Raises when a loss is scaled while feedback keeps something."""
-    if any(chosen.feedback for chosen in _settings.values()):
+    if any(chosen.has_feedback() for chosen in _settings.values()):
         raise ValueError(
             "gradients of a model are compressed with feedback, which does not go with a loss "
             "scaler: what was held back would be in the scale of an earlier step, and a step that "
@@ -304,7 +314,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
         steps.forget(model)
     compression.set_seed(chosen.seed)
     _set_rules(chosen, model, compression)
-    if chosen.feedback:
+    if chosen.has_feedback():
         compression.watch(list(model.module.parameters()))
     compression.set_finds_unused(model.find_unused_parameters and not model.static_graph)
     compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
@@ -312,22 +322,17 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
 
 def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
     """Under names with the model's number, once it has one."""
-    sparse = layers.with_sparse_gradients(model.module)
     compression.set_rules(
         {
             parameter._cdata: (
-                f"{compression.number}/{name}",
+                name,
                 parameter.numel() * (2 if parameter.is_complex() else 1),
-                [(0, "none")] if parameter in sparse else chosen.stages_of(name, parameter),
-                chosen.feedback,
-                chosen.momentum,
-                chosen.nesterov,
-                chosen.masking,
-                chosen.reuse,
                 chosen.weight_decay_of(name),
             )
             for name, parameter in layers.named(model.module)
-        }
+        },
+        prefix=f"{compression.number}/",
+        plan=chosen.plan_for(layers.described(model.module)),
     )
 
 

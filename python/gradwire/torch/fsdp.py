@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import agreement, channels, compressions, report, settings, stats
 from . import layers as _layers
-from ._native import Shards, is_exact, is_supported
+from ._native import Plan, Shards, Way, is_exact, is_supported
 
 _STEPS_PER_MEASUREMENT = 50  # of errors, which costs a decoding
 
@@ -29,7 +29,7 @@ ParamGroup = _fsdp_param_group.FSDPParamGroup
 
 def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) -> None:
     """From the next pass on. May be repeated with other settings, between steps."""
-    if chosen.feedback:
+    if chosen.has_feedback():
         raise ValueError(
             "feedback is not available with FSDP; compress without it, with an unbiased codec "
             "such as the default"
@@ -47,9 +47,16 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
     compression.settings = chosen
     compression.in_step = set()
     names = {id(parameter): name for name, parameter in _layers.named(model)}
+    plan = chosen.plan_for(
+        [
+            _layers.describe(names[id(each.sharded_param)], each.sharded_param, _obstacle(each))
+            for group in groups
+            for each in group.fsdp_params
+        ]
+    )
     for group in groups:
         layers = {
-            id(each): compression.layer(names[id(each.sharded_param)], each, weights)
+            id(each): compression.layer(names[id(each.sharded_param)], each, plan, weights)
             for each in group.fsdp_params
         }
         group._reduce_scatter_comm = _CompressedReduceScatter(compression, layers)
@@ -59,6 +66,11 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             group._all_gather_comm = _fsdp_collectives.DefaultAllGather()
     trained = {name for name, each in _layers.named(model) if each.requires_grad}
     report.first_exchange(stats.of(compression), chosen, trained)
+
+
+def _obstacle(sharded) -> str:
+    device = sharded.device.type
+    return "" if device == "cpu" else f"it is on {device}"
 
 
 def _param_groups(model: FSDPModule) -> list[ParamGroup]:
@@ -96,11 +108,16 @@ class _Layer:
     def __init__(self, name: str, sharded) -> None:
         self.name = name
         """With the model's number before it."""
-        self.codec = self.weight_codec = "none"
+        self.stages: list[tuple[int, str]] = [(0, "none")]
+        """Steps, and the ways from these on."""
+        self.weight_way = "none"
         self.elements = sharded._orig_size.numel()
         self.shard_elements = sharded.padded_sharded_param_size.numel()
         self.bytes = self.sent_bytes = 0
         self.squared_error = self.energy = 0.0
+
+    def way_at(self, step: int) -> str:
+        return next(way for first, way in reversed(self.stages) if first <= step)
 
     def count(
         self, exact_bytes: int, sent_bytes: int, squared_error: float = 0, energy: float = 0
@@ -144,11 +161,11 @@ class Compression:
             self.in_step.clear()
         self.in_step.add(exchange)
 
-    def layer(self, name: str, sharded, weights: str | None) -> _Layer:
+    def layer(self, name: str, sharded, plan: Plan, weights: str | None) -> _Layer:
         layer = self.layers.setdefault(name, _Layer(f"{self.number}/{name}", sharded))
-        takes = sharded.device.type == "cpu"
-        layer.codec = self.settings.codec_of(name, sharded.sharded_param) if takes else "none"
-        layer.weight_codec = "none" if weights is None or layer.codec == "none" else weights
+        layer.stages = [(step, way) for step, way, _ in plan.stages_of(name)]
+        is_exact = all(Way(way).codec == "none" for _, way in layer.stages)
+        layer.weight_way = "none" if weights is None or is_exact else weights
         return layer
 
     def totals(self) -> list[tuple]:
@@ -156,7 +173,7 @@ class Compression:
         return [
             (
                 each.name,
-                each.codec,
+                Way(each.stages[-1][1]).codec,
                 each.elements,
                 each.bytes,
                 each.sent_bytes,
@@ -192,8 +209,13 @@ def _count(layers: list[_Layer], messages: float, size: int, costs: list[tuple] 
         layer.count(exact, *(costs[i] if costs else (exact,)))
 
 
-def _shards_of(layers: tuple[_Layer, ...], added: str) -> Shards:
-    return Shards([(f"{each.name}{added}", each.shard_elements, each.codec) for each in layers])
+def _shards_of(layers: tuple[_Layer, ...], ways: tuple[str, ...], added: str) -> Shards:
+    return Shards(
+        [
+            (f"{each.name}{added}", each.shard_elements, way)
+            for each, way in zip(layers, ways, strict=True)
+        ]
+    )
 
 
 class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
@@ -211,7 +233,9 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
 
     def shards(self, added: str) -> Shards:
         """Of the layers that are there, with what is added to their names."""
-        return self._shards_of(self.present, added)
+        step = self.compression.steps - 1  # it was counted when it began
+        ways = tuple(each.way_at(step) for each in self.present)
+        return self._shards_of(self.present, ways, added)
 
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         ranks = group.size()
@@ -268,10 +292,7 @@ class _CompressedAllGather(_Exchange, _fsdp_api.AllGather):
         self.group = ref(group)  # which owns this
         self.listed = list(layers.values())
         self.shards = Shards(
-            [
-                (f"{each.name}/weight", each.shard_elements, each.weight_codec)
-                for each in self.listed
-            ]
+            [(f"{each.name}/weight", each.shard_elements, each.weight_way) for each in self.listed]
         )
         self.name = self.listed[0].name
         compression.updates.setdefault(self.name, 0)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
+from ._native import Layer, is_supported
+
 _WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
 """What torch.compile and activation checkpointing put between the names of modules."""
 
@@ -31,6 +33,21 @@ def with_sparse_gradients(model: nn.Module) -> set[nn.Parameter]:
         for module in model.modules()
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse
     }
+
+
+def described(model: nn.Module) -> list[Layer]:
+    """For those who decide how they travel."""
+    sparse = with_sparse_gradients(model)
+    return [
+        describe(name, each, "its gradients are sparse" if each in sparse else "")
+        for name, each in named(model)
+    ]
+
+
+def describe(name: str, parameter: nn.Parameter, obstacle: str = "") -> Layer:
+    if not is_supported(parameter.real):  # a complex number is two of these
+        obstacle = f"no codec takes {parameter.dtype}".replace("torch.", "")
+    return Layer(name, parameter.numel(), parameter.dim(), obstacle)
 
 
 def title(model: nn.Module) -> str:

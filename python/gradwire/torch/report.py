@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
+from ._native import Way, least_sparse_elements
 from .stats import LayerStats, Stats, human
 
 FSDP1 = (
@@ -53,7 +54,7 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
         return
     speak_at_end()
     given = (chosen.codec, *chosen.codecs.values())
-    short = {gradwire.codec(spec).spec: spec for spec in given}
+    short = {Way(text).codec: text.split("+")[0] for text in given}
     layers = [layer for name, layer in found.layers.items() if name in trained]
     counts, elements = Counter(), Counter()
     for layer in layers:
@@ -70,7 +71,7 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
         ways.append(f"all {len(layers)} layers travel exactly")
     elif len(layers) > sum(counts[spec] for spec in lossy):
         ways.append("the others exactly")
-    feedback = "; with feedback" if chosen.feedback else ""
+    feedback = "; with feedback" if chosen.has_feedback() else ""
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
     _say(f"{found.who.model}: {', '.join(ways)}{feedback}{_none_sparse(chosen, layers)}; {ranks}")
 
@@ -81,7 +82,7 @@ def _none_sparse(chosen: settings.Settings, layers: list[LayerStats]) -> str:
         return ""
     if any(layer.codec.startswith("topk") for layer in layers):
         return ""
-    least = residual_settings.LEAST_ELEMENTS
+    least = least_sparse_elements
     if all(layer.elements < least for layer in layers):
         return f"; no layer has {least} numbers, so residual compression takes none"
     return "; residual compression takes no layer: the large ones are exact, or faster otherwise"

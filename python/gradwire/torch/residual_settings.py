@@ -10,16 +10,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from . import optimizers, settings, steps
-from ._native import fastest_codec
-
-LEAST_ELEMENTS = 16384
-"""Smaller layers are not worth selecting from: `small` takes them."""
-
-RAMP = (0.25, 0.0625, 0.015625, 0.004)
-"""Densities on the way to that of the job, as Deep Gradient Compression has them."""
-
-
-SELECTIONS = ("bracket", "exact", "trimmed", "search")
+from ._native import DensePolicy, Layer, Plan, SparsePolicy
 
 _LINK = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 
@@ -28,7 +19,6 @@ _LINK = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 class Settings(settings.Settings):
     """What `gradwire.torch.residual` takes."""
 
-    feedback: bool = True
     density: float = 0.001
     values: str = "fp32"
     small: str = settings.DEFAULT_CODEC
@@ -37,27 +27,32 @@ class Settings(settings.Settings):
     link: str = "100mbit"
     ranks: int = 2
 
-    def codec_of(self, name: str, parameter: torch.nn.Parameter) -> str:
-        """That which takes the least time on the link, for layers that are not small."""
-        fixed = self.fixed_codec_of(name, parameter)
-        if fixed or parameter.numel() < LEAST_ELEMENTS:
-            return fixed or self.small
-        ways = [*(self.sparse(self.density, select) for select in SELECTIONS), self.small]
-        return fastest_codec(ways, parameter.numel(), self.ranks, bytes_per_second(self.link))
+    def plan_for(self, layers: list[Layer]) -> Plan:
+        return self.policy().plan_for(layers)
 
-    def stages_of(self, name: str, parameter: torch.nn.Parameter) -> list[tuple[int, str]]:
-        last = self.codec_of(name, parameter)
-        if self.warmup == 0 or not last.startswith("topk"):
-            return [(0, last)]
-        if not self.ramp:
-            return [(0, self.small), (self.warmup, last)]
-        densities = [density for density in RAMP if density > self.density]
-        part = self.warmup / max(1, len(densities))
-        stages = [(round(i * part), self.sparse(d)) for i, d in enumerate(densities)]
-        return [*stages, (self.warmup, last)]
+    def has_feedback(self) -> bool:
+        return True
 
-    def sparse(self, density: float, select: str = SELECTIONS[0]) -> str:
-        return f"topk:density={density},select={select},values={self.values}"
+    def policy(self) -> SparsePolicy:
+        """Raises for values that are none."""
+        keys = {
+            "momentum": self.momentum,
+            "nesterov": int(self.nesterov),
+            "masking": int(self.masking),
+            "reuse": self.reuse,
+        }
+        feedback = "+feedback:" + ",".join(f"{key}={value}" for key, value in keys.items())
+        plain = settings.without_feedback
+        others = [(pattern, plain(way) + feedback) for pattern, way in self.codecs.items()]
+        return SparsePolicy(
+            DensePolicy(plain(self.small) + feedback, self.exact, others),
+            density=self.density,
+            values=self.values,
+            warmup=self.warmup,
+            ramp=self.ramp,
+            ranks=self.ranks,
+            bytes_per_second=bytes_per_second(self.link),
+        )
 
 
 def bytes_per_second(link: str) -> float:

@@ -28,7 +28,7 @@ script, too; on several hosts give the same to each.
 Examples:
   gradwire run --nproc-per-node 4 train.py --epochs 3
   gradwire run --codec uniform:bits=4,bucket=128 --nproc-per-node 4 train.py
-  gradwire run --feedback --exact '*embed*' --exact lm_head.weight --standalone -m trainer
+  gradwire run --codec sign+feedback --exact '*embed*' --standalone -m trainer
   gradwire run --residual 0.001 --warmup 500 --clip 1.0 --nproc-per-node 4 train.py
   gradwire run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train.py
 """
@@ -36,8 +36,8 @@ Examples:
 
 def _codec(spec: str) -> str:
     try:
-        gradwire.codec(spec)
-    except gradwire.Error as error:
+        settings.checked_way(spec)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return spec
 
@@ -61,18 +61,20 @@ def _parser() -> argparse.ArgumentParser:
         type=_codec,
         default=os.environ.get("GRADWIRE_CODEC"),
         metavar="SPEC",
-        help="How gradients become bytes, such as grid:step=0.5 (the default) or fp16.",
-    )
-    ours.add_argument(
-        "--feedback",
-        action="store_true",
-        help="Add to each gradient what compression took from the one before.",
+        help="How gradients travel, such as grid:step=0.5 (the default), fp16, or sign+feedback, "
+        "which adds to each gradient what compression took from the one before.",
     )
     ours.add_argument(
         "--exact",
         action="append",
         metavar="PATTERN",
         help="Parameters whose gradients travel exactly, by name; repeat for several.",
+    )
+    ours.add_argument(
+        "--plan",
+        default=os.environ.get("GRADWIRE_PLAN"),
+        metavar="FILE",
+        help="A plan, which says how every layer travels; docs/plan.md tells how to write one.",
     )
     ours.add_argument(
         "--residual",
@@ -105,10 +107,10 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
     told = {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "0" if options.no_summary else "1"}
     if options.codec is not None:
         told["GRADWIRE_CODEC"] = options.codec
-    if options.feedback:
-        told["GRADWIRE_FEEDBACK"] = "1"
     if options.exact:
         told["GRADWIRE_EXACT"] = ",".join(options.exact)
+    if options.plan:
+        told["GRADWIRE_PLAN"] = os.path.abspath(options.plan)
     if options.residual is not None:
         told["GRADWIRE_RESIDUAL"] = options.residual
     if options.warmup is not None:

@@ -5,19 +5,23 @@ The only place where the PyTorch side reads the environment.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from ._native import is_supported
+from ._native import DensePolicy, Layer, Plan, Way
 
 Number = TypeVar("Number", int, float)
 
 DEFAULT_CODEC = "grid:step=0.5"
-LEAST_ELEMENTS = 1024
-"""Smaller layers travel exactly: they cost next to nothing."""
+
+_WHY_NO_MOMENTUM = (
+    "has momentum, which would be added to the optimizer's own: leave it out; "
+    "gradwire.torch.residual has momentum, and sees to the optimizer's"
+)
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,10 @@ class Settings:
     """What `gradwire.torch.compress` takes."""
 
     codec: str = DEFAULT_CODEC
+    """The way of all layers that are worth it."""
     exact: tuple[str, ...] = ()
     codecs: Mapping[str, str] = field(default_factory=dict)
-    feedback: bool = False
+    """Ways by pattern."""
     seed: int = 0
     momentum: float = 0.0
     nesterov: bool = False
@@ -39,34 +44,29 @@ class Settings:
     """Steps for which a sparse codec is fitted to the numbers."""
     clip: float = 0.0
     """Of all gradients' norm together; 0: never."""
+    plan: str = ""
+    """The text of a plan, which takes the place of codec and patterns."""
 
-    def codec_of(self, name: str, parameter) -> str:
-        """How the gradient of this parameter travels."""
-        return self.fixed_codec_of(name, parameter) or self.codec
+    def plan_for(self, layers: list[Layer]) -> Plan:
+        """How the gradient of every layer travels, and why."""
+        if self.plan:
+            return Plan.parse(self.plan)
+        return DensePolicy(self.codec, self.exact, list(self.codecs.items())).plan_for(layers)
 
-    def fixed_codec_of(self, name: str, parameter) -> str | None:
-        """Biases, norms, small layers and dtypes that no codec takes travel exactly, as does what
-        patterns in `exact` match; other patterns may say how, too.
-        """
-        if parameter.dim() < 2 or parameter.numel() < LEAST_ELEMENTS:
-            return "none"
-        if not is_supported(parameter.real):  # a complex number is two of these
-            return "none"
-        if any(fnmatchcase(name, pattern) for pattern in self.exact):
-            return "none"
-        chosen = (spec for pattern, spec in self.codecs.items() if fnmatchcase(name, pattern))
-        return next(chosen, None)
+    def has_feedback(self) -> bool:
+        """Whether exchanges may leave something for later ones."""
+        if self.plan:
+            return Plan.parse(self.plan).has_feedback()
+        return any(Way(text).has_feedback for text in (self.codec, *self.codecs.values()))
 
     def weight_decay_of(self, name: str) -> float:
         decay = self.weight_decay
         return decay.get(name, 0.0) if isinstance(decay, Mapping) else decay
 
-    def stages_of(self, name: str, parameter) -> list[tuple[int, str]]:
-        """Codecs and the steps from which on they are used."""
-        return [(0, self.codec_of(name, parameter))]
-
     def check_patterns(self, names: list[str]) -> None:
         """Raises when one matches none of a model's parameters, as one with a typing error does."""
+        if self.plan:
+            Plan.parse(self.plan).check_matches(names)
         for pattern in (*self.exact, *self.codecs):
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ValueError(
@@ -83,11 +83,8 @@ def is_on() -> bool:
 def residual_density() -> float | None:
     """That of unchanged scripts with residual compression: ``GRADWIRE_RESIDUAL=0.001``."""
     density = os.environ.get("GRADWIRE_RESIDUAL")
-    if density and _flag("GRADWIRE_FEEDBACK"):
-        raise ValueError(
-            "residual compression keeps what it does not send, in a way of its own: leave out "
-            "--feedback (GRADWIRE_FEEDBACK), or --residual (GRADWIRE_RESIDUAL)"
-        )
+    if density:
+        without_feedback(os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC))
     return _number("GRADWIRE_RESIDUAL", density, float) if density else None
 
 
@@ -125,13 +122,53 @@ def connect_seconds(group_seconds: float) -> float:
 
 
 def from_environment() -> Settings:
-    """``GRADWIRE_CODEC``, ``GRADWIRE_FEEDBACK`` and ``GRADWIRE_EXACT`` (patterns with commas)."""
+    """``GRADWIRE_CODEC`` and ``GRADWIRE_EXACT`` (patterns with commas), or ``GRADWIRE_PLAN``, the
+    path of a plan.
+    """
+    if path := os.environ.get("GRADWIRE_PLAN"):
+        for flag in ("codec", "exact", "residual"):
+            variable = f"GRADWIRE_{flag.upper()}"
+            if os.environ.get(variable, "0") not in ("", "0"):
+                raise ValueError(
+                    f"a plan says how every layer travels: leave out --{flag} ({variable}), or "
+                    "--plan (GRADWIRE_PLAN)"
+                )
+        return Settings(plan=plan_text(path))
     patterns = os.environ.get("GRADWIRE_EXACT", "").split(",")
     return Settings(
-        codec=os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC),
+        codec=checked_way(os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC)),
         exact=tuple(sorted(pattern for pattern in patterns if pattern)),
-        feedback=_flag("GRADWIRE_FEEDBACK"),
     )
+
+
+def plan_text(given: str | os.PathLike | Mapping) -> str:
+    """Of a plan in a file, or as Python has it. Raises for what `compress` cannot do."""
+    if isinstance(given, Mapping):
+        plan = Plan.parse(json.dumps(given))
+    elif isinstance(given, str | os.PathLike):
+        plan = Plan.read(os.fspath(given))
+    else:
+        raise TypeError(f"plan is {given!r}; give the path of a plan's file, or a dict of the same")
+    if plan.has_momentum():
+        raise ValueError(f"a way of the plan {_WHY_NO_MOMENTUM}")
+    return plan.json()
+
+
+def without_feedback(text: str) -> str:
+    """For residual compression, which has its own. Raises where a way has feedback, too."""
+    if Way(text).has_feedback:
+        raise ValueError(
+            "residual compression keeps what it does not send, in a way of its own: leave out "
+            f"+feedback of {text}"
+        )
+    return text
+
+
+def checked_way(text: str) -> str:
+    """Raises for what is none, or what `compress` cannot do."""
+    if Way(text).momentum:
+        raise ValueError(f"'{text}' {_WHY_NO_MOMENTUM}")
+    return text
 
 
 def secret() -> str:

@@ -19,7 +19,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-FEEDBACK = "+feedback"
 RESIDUAL = re.compile(r"residual(?::(.+))?")
 RESIDUAL_OPTIONS = {
     "density": float,
@@ -80,8 +79,7 @@ def distribute(model: nn.Module, method: str, seed: int) -> DistributedDataParal
     elif is_gradwire(method) and not is_residual(method):
         import gradwire.torch
 
-        codec, feedback = method.removesuffix(FEEDBACK), method.endswith(FEEDBACK)
-        gradwire.torch.compress(replica, codec=codec, feedback=feedback, seed=seed)
+        gradwire.torch.compress(replica, method, seed=seed)
     return replica
 
 

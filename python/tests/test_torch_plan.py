@@ -1,0 +1,231 @@
+"""Plans: files that say how every layer of a PyTorch model travels."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import gradwire.torch
+import pytest
+import torch
+from gradwire.torch import residual_settings
+from gradwire.torch._native import Layer
+from test_torch_golden_bits import SHAPES, STEPS, Model, train
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel as Ddp
+from torch_ranks import digest, on_ranks
+
+WAYS = [
+    "none",
+    "grid:step=0.5",
+    "sign+feedback",
+    "none",
+    "topk:density=0.02+feedback",
+    "uniform:bits=2+route:ring",
+    "none+feedback",
+    "fp16+route:allgather",
+    "topk:density=0.01,values=int8+feedback:reuse=2",
+]
+"""Exact, lossy and sparse, one after the other."""
+
+
+def plan_of(ways: list[str], **more) -> dict:
+    """Every layer takes another way every third step, each beginning with another one."""
+    layers = []
+    for i, name in enumerate(SHAPES):
+        chosen = itertools.islice(itertools.cycle(ways), i, i + STEPS // 3)
+        stages = [{"from_step": 3 * k, "way": way} for k, way in enumerate(chosen)]
+        layers.append({"layers": name, "stages": stages})
+    return {"gradwire_plan": 1, "layers": layers, **more}
+
+
+def by_plan(rank: int, plan: dict, bucket_mb: float = 0.1) -> str:
+    model = Ddp(Model(), bucket_cap_mb=bucket_mb)
+    gradwire.torch.compress(model, plan=plan, seed=7)
+    train(model, rank)
+    return digest(model)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ways_that_change_all_the_time_leave_replicas_equal(ranks):
+    assert len(set(on_ranks(ranks, by_plan, plan_of(WAYS)))) == 1
+
+
+def test_what_is_in_a_bucket_makes_no_difference():
+    small, large = (on_ranks(2, by_plan, plan_of(WAYS), mb) for mb in (0.05, 25))
+    assert set(small) == set(large)
+
+
+def every_gradient(rank: int, plan: dict) -> list[list[float]]:
+    """The sums over all steps of what ranks put in, and of what came out."""
+    model = Ddp(Model())
+    gradwire.torch.compress(model, plan=plan)
+    put_in, came_out = (
+        [torch.zeros(w.shape, dtype=torch.double) for w in model.parameters()] for _ in range(2)
+    )
+    for step in range(STEPS):
+        for of in range(2):
+            random = torch.Generator().manual_seed(1000 * step + of)
+            with torch.no_grad():
+                alone = Model()
+            alone(random).backward()
+            for total, weight in zip(put_in, alone.parameters(), strict=True):
+                total += weight.grad / 2
+        model.zero_grad()
+        model(torch.Generator().manual_seed(1000 * step + rank)).backward()
+        for total, weight in zip(came_out, model.parameters(), strict=True):
+            total += weight.grad
+    return [float((a - b).abs().max()) for a, b in zip(put_in, came_out, strict=True)]
+
+
+def test_nothing_is_lost_when_a_layer_becomes_exact():
+    keeping = [way for way in WAYS if way == "none" or "+feedback" in way]
+    plan = plan_of(keeping)
+    for entry in plan["layers"]:
+        entry["stages"][-1]["way"] = "none"
+    for losses in on_ranks(2, every_gradient, plan):
+        assert max(losses) < 1e-3
+
+
+def by_fsdp(rank: int, plan: dict) -> str:
+    model = fully_shard(Model())
+    gradwire.torch.compress(model, plan=plan, seed=7)
+    train(model, rank)
+    whole = Model()
+    for own, sharded in zip(whole.parameters(), model.parameters(), strict=True):
+        assert isinstance(sharded, DTensor)
+        own.data = sharded.full_tensor().detach()
+    return digest(whole)
+
+
+def test_fsdp_takes_ways_by_step():
+    def alone(way: str) -> dict:
+        return {"gradwire_plan": 1, "default": {"way": way}}
+
+    changing = plan_of(["none", "grid:step=0.5", "uniform:bits=4"])
+    found = [on_ranks(2, by_fsdp, plan) for plan in (changing, alone("none"), alone("grid"))]
+    assert all(len(set(each)) == 1 for each in found)
+    assert len({each[0] for each in found}) == 3
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def differing(rank: int, first: dict | None, second: dict | None) -> str:
+    model = Ddp(Model())
+    plan = second if rank == 1 else first
+    with pytest.raises(ValueError) as refused:
+        gradwire.torch.compress(model, plan=plan)
+    return str(refused.value)
+
+
+def test_a_rank_with_another_plan_is_named_on_all_ranks():
+    plan, other = plan_of(WAYS), plan_of(WAYS[1:])
+    for said in on_ranks(3, differing, plan, other):
+        assert said.startswith("gradwire: ranks do not agree: rank 1 has the plan ")
+        assert "where rank 0 has the plan " in said and len(said) < 300
+    for said in on_ranks(2, differing, plan, None):
+        assert "rank 1 has codec=" in said or "rank 1 has no plan where rank 0 has" in said, said
+
+
+def refused_plans(rank: int, path: str) -> list[str]:
+    model = Ddp(Model())
+    wrong = [
+        {"plan": 7},
+        {"plan": "/no/such/plan.json"},
+        {"plan": path},
+        {"plan": plan_of(WAYS), "codec": "sign"},
+        {"plan": plan_of(WAYS), "feedback": True},
+        {"plan": plan_of(WAYS), "exact": ["head"]},
+        {"plan": plan_of(["sign+feedback:momentum=0.9"])},
+        {"plan": {"gradwire_plan": 1, "layers": [{"layers": "haed", "way": "none"}]}},
+    ]
+    said = []
+    for arguments in wrong:
+        with pytest.raises((TypeError, ValueError, OSError)) as refused:
+            gradwire.torch.compress(model, **arguments)
+        said.append(str(refused.value))
+    return said
+
+
+def test_wrong_plans_are_refused_before_ranks_wait(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text('{\n "gradwire_plan": 1,\n "defualt": {}\n}')
+    said = iter(on_ranks(2, refused_plans, str(path))[0])
+    assert "plan is 7; give the path" in next(said)
+    assert "/no/such/plan.json" in next(said)
+    assert f"{path}, line 3: unknown key 'defualt'" in next(said)
+    for _ in range(3):
+        assert "leave out the other arguments" in next(said)
+    assert "momentum" in next(said)
+    assert "no layer matches 'haed' of the plan" in next(said)
+
+
+@pytest.mark.parametrize(
+    "link, codec", [("10mbit", "topk"), ("1gbit", "topk"), ("900gbit", "none")]
+)
+def test_what_a_link_carries_faster_whole_is_not_selected_from(link, codec):
+    chosen = residual_settings.Settings(small="none", link=link, ranks=4, warmup=9)
+    stages = chosen.plan_for([Layer("layer", 1_000_000, 2)]).stages_of("layer")
+    assert stages[-1][1].startswith(codec)
+    assert len(stages) == (2 if codec == "topk" else 1)
+
+
+# -------------------------------------------------------------------------------------------------
+# Without a change to the script
+
+SCRIPT = """
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+distributed.init_process_group("gloo")
+model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)))
+for step in range(3):
+    model(torch.ones(4, 64)).sum().backward()
+distributed.destroy_process_group()
+"""
+
+
+def run(folder, plan: str, *flags: str) -> subprocess.CompletedProcess:
+    (folder / "script.py").write_text(SCRIPT)
+    (folder / "plan.json").write_text(plan)
+    return subprocess.run(
+        [sys.executable, "-m", "gradwire.torch.run", "--plan", "plan.json", *flags]
+        + ["--nproc-per-node", "2", "--standalone", "script.py"],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if not key.startswith("GRADWIRE")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_gradwire_run_takes_a_plan(tmp_path):
+    layers = [{"layers": "0.weight", "way": "fp16"}, {"layers": "9.*", "way": "sign"}]
+    plan = {"gradwire_plan": 1, "layers": layers, "default": {"way": "none"}}
+    done = run(tmp_path, json.dumps(plan))
+    assert done.returncode == 0, done.stderr
+    assert "1 of 4 layers (49 % of the gradients) travel as fp16" in done.stderr
+    assert "no layer matches '9.*' of the plan" in done.stderr
+
+
+def test_gradwire_run_refuses_a_wrong_plan_at_once(tmp_path):
+    done = run(tmp_path, '{\n"gradwire_plan": 1,\n"default": {"way": "grdi"}}')
+    assert done.returncode == 2 and "line 3: unknown codec 'grdi'" in done.stderr
+    done = run(tmp_path, '{"gradwire_plan": 1}', "--codec", "sign")
+    assert done.returncode == 2 and "leave out --codec (GRADWIRE_CODEC), or --plan" in done.stderr
+
+
+def test_a_layer_of_any_name_is_described():
+    model = nn.ModuleDict({"w[0]": nn.Linear(64, 64), "w0": nn.Linear(64, 64)})
+    from gradwire.torch import layers, settings
+
+    plan = settings.Settings(exact=("w0.*",)).plan_for(layers.described(model))
+    assert plan.stages_of("w[0].weight")[0][1].startswith("grid")
+    assert plan.stages_of("w0.weight")[0][1:] == ("none", "exact: w0.*")

@@ -1,0 +1,131 @@
+#include "plan/located_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "gradwire/error.h"
+
+namespace gradwire {
+namespace {
+
+using Kind = LocatedJson::Kind;
+
+/// Counts the lines that the parser has come past.
+struct CountingIterator {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  const char* at;
+  std::size_t* line;
+
+  reference operator*() const { return *at; }
+  CountingIterator& operator++() {
+    *line += *at == '\n' ? 1 : 0;
+    ++at;
+    return *this;
+  }
+  friend bool operator==(const CountingIterator& a, const CountingIterator& b) {
+    return a.at == b.at;
+  }
+  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) {
+    return a.at != b.at;
+  }
+};
+
+/// Values as the parser comes to them.
+class Builder final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit Builder(const std::size_t& line) : line_(line) {}
+
+  LocatedJson root;
+
+  bool null() override { return add(Kind::other, "null"); }
+  bool boolean(bool value) override { return add(Kind::other, value ? "true" : "false"); }
+  bool number_integer(number_integer_t value) override {
+    return add(Kind::other, std::to_string(value));
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    return add(Kind::count, std::to_string(value), value);
+  }
+  bool number_float(number_float_t, const string_t& text) override {
+    return add(Kind::other, text);
+  }
+  bool string(string_t& value) override { return add(Kind::text, std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // there is none in texts
+  bool start_object(std::size_t) override { return open(Kind::object, "an object"); }
+  bool start_array(std::size_t) override { return open(Kind::list, "a list"); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& key) override {
+    LocatedJson& object = *open_.back();
+    if (object.find(key) != nullptr) refuse_line(line_, fmt::format("'{}' is given twice", key));
+    object.members.emplace_back(std::move(key), LocatedJson{.line = line_});
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::json::exception& error) override {
+    const std::string_view what = error.what();  // "[…] parse error at line 1, column 2: why"
+    const std::size_t why = what.find(": ");
+    refuse_line(line_, fmt::format("this is no JSON: {}",
+                                   why == std::string_view::npos ? what : what.substr(why + 2)));
+  }
+
+ private:
+  /// Where the value belongs that comes now. A member's line is its key's: behind a number the
+  /// parser has seen the next line already.
+  LocatedJson& place() {
+    if (open_.empty()) return root;
+    LocatedJson& parent = *open_.back();
+    if (parent.kind == Kind::object) return parent.members.back().second;
+    return parent.list.emplace_back(LocatedJson{.line = line_});
+  }
+  bool add(Kind kind, std::string text, std::uint64_t count = 0) {
+    LocatedJson& value = place();
+    value.kind = kind;
+    value.text = std::move(text);
+    value.count = count;
+    return true;
+  }
+  bool open(Kind kind, const char* what) {
+    LocatedJson& value = place();
+    value.kind = kind;
+    value.text = what;
+    open_.push_back(&value);
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::size_t& line_;
+  std::vector<LocatedJson*> open_;  // valid: only the last one's children grow
+};
+
+}  // namespace
+
+const LocatedJson* LocatedJson::find(std::string_view key) const noexcept {
+  const auto found = std::ranges::find(
+      members, key, [](const auto& member) -> std::string_view { return member.first; });
+  return found == members.end() ? nullptr : &found->second;
+}
+
+LocatedJson parse_located_json(std::string_view text) {
+  std::size_t line = 1;
+  Builder builder(line);
+  const CountingIterator begin{text.data(), &line}, end{text.data() + text.size(), &line};
+  nlohmann::json::sax_parse(begin, end, &builder);
+  return std::move(builder.root);
+}
+
+void refuse_line(std::size_t line, const std::string& why) {
+  throw Error(ErrorCode::invalid_spec, fmt::format("line {}: {}", line, why));
+}
+
+}  // namespace gradwire
