@@ -8,10 +8,12 @@
 
 #include "base/checksum.h"
 #include "collective/schedule.h"
+#include "engine/clock_offset.h"
 #include "engine/engine.h"
 #include "engine/parts.h"
 #include "engine/pieces.h"
 #include "plan/route.h"
+#include "trace/recorder.h"
 #include "transport/inproc.h"
 #include "transport/mpi_world.h"
 #include "transport/rendezvous.h"
@@ -79,22 +81,35 @@ Traffic traffic_of(std::span<const Tensor> tensors) {
   return traffic;
 }
 
+EngineOptions recorded(EngineOptions engine, trace::Recorder* recorder) {
+  engine.recorder = recorder;
+  return engine;
+}
+
 class Ranked final : public Communicator {
  public:
   Ranked(std::unique_ptr<Transport> transport, const EngineOptions& engine,
-         const ConnectOptions& options)
+         const ConnectOptions& options, std::unique_ptr<trace::Recorder> recorder)
       : options_(options),
         ranks_{.count = engine.size, .per_host = engine.per_host},
         me_(engine.rank),
         in_memory_(engine.in_memory),
-        engine_(std::make_unique<Engine>(std::move(transport), engine)) {}
+        recorder_(std::move(recorder)),
+        engine_(std::make_unique<Engine>(std::move(transport), recorded(engine, recorder_.get()))) {
+  }
   /// In the child of a fork there is no thread to end, and nobody to take leave of.
   ~Ranked() override {
-    if (!home_.here()) static_cast<void>(engine_.release());
+    if (!home_.here()) {
+      static_cast<void>(engine_.release());
+      return;
+    }
+    engine_.reset();
+    if (recorder_) recorder_->save();  // nobody is left to hear what went wrong
   }
 
   std::uint32_t rank() const noexcept override { return me_; }
   std::uint32_t size() const noexcept override { return ranks_.count; }
+  trace::Recorder* recorder() noexcept override { return recorder_.get(); }
 
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
     auto operation = make(Collective::all_reduce, options, 0, traffic_of(tensors));
@@ -186,6 +201,7 @@ class Ranked final : public Communicator {
                                                      .sums_codec = tensor.codec.for_sums(),
                                                      .name = key_of(tensor.name, counts.size()),
                                                      .tensor = counts.size()});
+      item.layer = layer_of(tensor);
       if (tensor.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
       counts.push_back(tensor.view.count);
     }
@@ -195,6 +211,11 @@ class Ranked final : public Communicator {
     const bool sparse = std::ranges::all_of(
         tensors, [](const Tensor& tensor) { return tensor.codec.traits().sparse; });
     operation.cut = cut_for_lanes(operation, piece_elements(sparse), 0, engine_->lane_bytes());
+  }
+
+  /// Its name in the trace.
+  trace::Text layer_of(const Tensor& tensor) const {
+    return recorder_ ? recorder_->text(tensor.name) : 0;
   }
 
   /// From here on nothing is refused: residuals take the numbers up.
@@ -243,7 +264,8 @@ class Ranked final : public Communicator {
                                     .codec = fitted[i],
                                     .sums_codec = part.codec.for_sums(),
                                     .name = key_of(part.name, i * ranks_.count) + rank,
-                                    .tensor = i});
+                                    .tensor = i,
+                                    .layer = layer_of(part)});
       }
     }
     take_turns(*operation, parts);
@@ -293,6 +315,7 @@ class Ranked final : public Communicator {
   const Ranks ranks_;
   const std::uint32_t me_;
   const bool in_memory_;
+  const std::unique_ptr<trace::Recorder> recorder_;  // null: no trace
   Residuals residuals_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
@@ -361,14 +384,25 @@ RendezvousOptions rendezvous_options(const ConnectOptions& options, Deadline dea
           .interface = options.interface,
           .port = options.port,
           .message_bytes = kMessageBytes,
+          .traced = !options.trace.empty(),
           .deadline = deadline};
+}
+
+/// Of a rank that has the clock of all others; null if no trace is asked for.
+std::unique_ptr<trace::Recorder> make_recorder(const ConnectOptions& options,
+                                               std::uint64_t communicator) {
+  if (options.trace.empty()) return nullptr;
+  const trace::Origin origin{
+      .communicator = communicator, .rank = options.rank, .size = options.size};
+  return std::make_unique<trace::Recorder>(options.trace, origin);
 }
 
 /// What others would need is checked all the same: a first try with one rank shows mistakes.
 std::unique_ptr<Communicator> alone(const ConnectOptions& options) {
   if (!options.store.empty()) check_store(options.store);
   static_cast<void>(check_transport(rendezvous_options(options, {})));
-  return std::make_unique<Ranked>(nullptr, engine_options(options), options);
+  return std::make_unique<Ranked>(nullptr, engine_options(options), options,
+                                  make_recorder(options, engine::draw_communicator_number()));
 }
 
 std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, Deadline deadline) {
@@ -377,7 +411,14 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
   engine.per_host = connected.per_host;
   engine.in_memory = connected.all_in_memory;
   share_cores(engine, options, connected.on_this_host);
-  return std::make_unique<Ranked>(std::move(connected.transport), engine, options);
+  std::unique_ptr<trace::Recorder> recorder;
+  if (!options.trace.empty()) {
+    recorder = std::make_unique<trace::Recorder>(
+        options.trace,
+        engine::agree_on_origin(*connected.transport, options.rank, options.size, deadline));
+  }
+  return std::make_unique<Ranked>(std::move(connected.transport), engine, options,
+                                  std::move(recorder));
 }
 
 }  // namespace
@@ -447,6 +488,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
   }
   std::vector<std::unique_ptr<Communicator>> communicators;
   auto transports = make_inproc(size, kMessageBytes);
+  const std::uint64_t number = engine::draw_communicator_number();
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     ConnectOptions own = options;
     own.rank = rank;
@@ -458,7 +500,8 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
                          .lanes = options.lanes,
                          .in_memory = true};
     share_cores(engine, options, size);
-    communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own));
+    communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own,
+                                                     make_recorder(own, number)));
   }
   return communicators;
 }

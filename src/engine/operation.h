@@ -44,6 +44,7 @@ struct Item {
   std::uint64_t turn = 0;      // see `EncodeOptions`
   std::size_t tensor = 0;      // of the call; parts of a tensor share it
   Residuals::Loan residual{};  // none: no feedback
+  std::uint32_t layer = 0;     // its name in a trace, a text of the recorder
 
   /// This rank's numbers.
   ConstTensorView input() const {

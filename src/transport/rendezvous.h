@@ -20,6 +20,7 @@ struct RendezvousOptions {
   std::string interface;
   std::uint16_t port = 0;
   std::size_t message_bytes = 0;  ///< of send memory, and the longest message
+  bool traced = false;            ///< the same on all ranks
   Deadline deadline;
 };
 
