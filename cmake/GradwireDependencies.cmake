@@ -25,13 +25,13 @@ if(GRADWIRE_BUILD_TESTS)
 endif()
 
 if(GRADWIRE_BUILD_TOOLS OR GRADWIRE_BUILD_TESTS)
+  find_package(nlohmann_json REQUIRED CONFIG)
   find_path(PROTOZERO_INCLUDE_DIR protozero/pbf_writer.hpp REQUIRED)
   mark_as_advanced(PROTOZERO_INCLUDE_DIR)
 endif()
 
 if(GRADWIRE_BUILD_TOOLS)
   find_package(CLI11 REQUIRED CONFIG)
-  find_package(nlohmann_json REQUIRED CONFIG)
   # The rival of `gradwire bench coder`; without it the benchmark shows our coder alone.
   find_path(HTSCODECS_INCLUDE_DIR htscodecs/rANS_static4x16.h)
   find_library(HTSCODECS_LIBRARY htscodecs)

@@ -11,6 +11,7 @@
 
 #include "gradwire/error.h"
 #include "subcommands.h"
+#include "trace/chrome_writer.h"
 #include "trace/perfetto_writer.h"
 
 namespace gradwire::cli {
@@ -19,6 +20,7 @@ namespace {
 struct Options {
   std::string folder;
   std::string output;
+  std::string format = "perfetto";
 };
 
 struct Totals {
@@ -55,7 +57,7 @@ void run(const Options& options) {
   const std::vector<trace::RankTrace> traces = trace::read_traces(options.folder);
   const trace::Timeline timeline = trace::join(traces);
   std::ofstream file(options.output, std::ios::binary);
-  trace::write_perfetto(file, timeline);
+  (options.format == "chrome" ? trace::write_chrome : trace::write_perfetto)(file, timeline);
   file.close();
   if (!file) throw Error(ErrorCode::io, "cannot write " + options.output);
   print_lost(timeline);
@@ -76,10 +78,15 @@ void add_trace(CLI::App& gradwire) {
                   "Where ranks left their traces; from other hosts, copy them here")
       ->required();
   command.add_option("-o,--output", options->output, "The file to write")->required();
+  command
+      .add_option("--format", options->format,
+                  "perfetto (default), or chrome: JSON on the clock of torch.profiler's traces")
+      ->check(CLI::IsMember({"perfetto", "chrome"}));
   command.footer(
       "Examples:\n"
       "  gradwire run --trace run/ --nproc-per-node 4 train.py\n"
-      "  gradwire trace run/ -o job.pftrace");
+      "  gradwire trace run/ -o job.pftrace\n"
+      "  gradwire trace run/ -o job.json --format chrome");
   command.callback([options] { run(*options); });
 }
 
