@@ -7,11 +7,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <random>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "base/checksum.h"
 #include "gradwire/error.h"
 
 namespace gradwire::engine {
@@ -22,9 +27,11 @@ constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr int kPollMs = 10;
 constexpr Tag kTag = 0;
 
-/// A question has neither; an answer has the clock; the last message to a rank has both.
+/// A question has nothing; an answer has the clock and its identity; the last message to a rank has
+/// what its clock is ahead, and the communicator.
 struct Words {
   std::int64_t clock_ns = 0;
+  std::uint64_t clock_identity = 0;
   std::uint64_t communicator = 0;
 };
 
@@ -100,26 +107,41 @@ class Exchange final : private Inbox {
   std::optional<std::string> failure_;
 };
 
+/// The same for all processes that have the same steady clock, as those of a host do unless they
+/// are in different time namespaces. 0 where it cannot be told.
+std::uint64_t clock_identity() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::error_code failure;
+  const auto space = std::filesystem::read_symlink("/proc/self/ns/time", failure);
+  if (boot.empty() || failure) return 0;
+  boot += space.string();
+  return checksum(std::as_bytes(std::span(boot.data(), boot.size())));
+}
+
 /// What the peer's clock is ahead of ours.
 std::int64_t measure_offset(Exchange& exchange, std::uint32_t peer) {
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
   std::int64_t offset = 0;
+  const std::uint64_t ours = clock_identity();
   for (int i = 0; i < kQuestions; ++i) {
     const std::int64_t asked = trace::now_ns();
     exchange.send(peer, {});
-    const std::int64_t theirs = exchange.receive(peer).clock_ns;
+    const Words theirs = exchange.receive(peer);
     const std::int64_t answered = trace::now_ns();
     if (answered - asked >= shortest) continue;
+    const bool same_clock = ours != 0 && theirs.clock_identity == ours;
     shortest = answered - asked;
-    offset = theirs - (asked + shortest / 2);
+    offset = same_clock ? 0 : theirs.clock_ns - (asked + shortest / 2);
   }
   return offset;
 }
 
 Words answer_rank_0(Exchange& exchange) {
+  const std::uint64_t identity = clock_identity();
   for (int i = 0; i < kQuestions; ++i) {
     exchange.receive(0);
-    exchange.send(0, {.clock_ns = trace::now_ns()});
+    exchange.send(0, {.clock_ns = trace::now_ns(), .clock_identity = identity});
   }
   return exchange.receive(0);
 }
@@ -140,7 +162,8 @@ trace::Origin agree_on_origin(Transport& transport, std::uint32_t rank, std::uin
   }
   const std::uint64_t communicator = draw_communicator_number();
   for (std::uint32_t peer = 1; peer < size; ++peer) {
-    exchange.send(peer, {measure_offset(exchange, peer), communicator});
+    const std::int64_t ahead_ns = measure_offset(exchange, peer);
+    exchange.send(peer, {.clock_ns = ahead_ns, .communicator = communicator});
   }
   return {communicator, 0, rank, size};
 }

@@ -10,8 +10,9 @@
 namespace gradwire::engine {
 
 /// Rank 0 asks every other rank for its clock, several times, and believes the answer that came
-/// back soonest: the error is at most half of that time. It draws the communicator's number, too.
-/// All ranks call it together. Throws `Error(peer_failed)` and `Error(timeout)`.
+/// back soonest: the error is at most half of that time, and none on a host, whose processes share
+/// a clock. It draws the communicator's number, too. All ranks call it together. Throws
+/// `Error(peer_failed)` and `Error(timeout)`.
 trace::Origin agree_on_origin(Transport& transport, std::uint32_t rank, std::uint32_t size,
                               Deadline deadline);
 
