@@ -201,11 +201,11 @@ class Ranked final : public Communicator {
                                                      .sums_codec = tensor.codec.for_sums(),
                                                      .name = key_of(tensor.name, counts.size()),
                                                      .tensor = counts.size()});
-      item.layer = layer_of(tensor);
       if (tensor.feedback) item.residual = residuals_.borrow(tensor.name, tensor.view.count);
       counts.push_back(tensor.view.count);
     }
     add_inputs(operation, tensors);
+    name_layers(operation, tensors);
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
     const bool sparse = std::ranges::all_of(
@@ -213,9 +213,10 @@ class Ranked final : public Communicator {
     operation.cut = cut_for_lanes(operation, piece_elements(sparse), 0, engine_->lane_bytes());
   }
 
-  /// Its name in the trace.
-  trace::Text layer_of(const Tensor& tensor) const {
-    return recorder_ ? recorder_->text(tensor.name) : 0;
+  /// For the trace.
+  void name_layers(Operation& operation, std::span<const Tensor> tensors) const {
+    if (!recorder_) return;
+    for (const Tensor& tensor : tensors) operation.layers.push_back(recorder_->text(tensor.name));
   }
 
   /// From here on nothing is refused: residuals take the numbers up.
@@ -264,11 +265,11 @@ class Ranked final : public Communicator {
                                     .codec = fitted[i],
                                     .sums_codec = part.codec.for_sums(),
                                     .name = key_of(part.name, i * ranks_.count) + rank,
-                                    .tensor = i,
-                                    .layer = layer_of(part)});
+                                    .tensor = i});
       }
     }
     take_turns(*operation, parts);
+    name_layers(*operation, parts.of(0));
     operation->work->statistics.tensors.resize(parts.tensors());
     operation->layout = Layout(counts);
     const std::size_t region = operation->layout.size() / ranks_.count;

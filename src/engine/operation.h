@@ -44,7 +44,6 @@ struct Item {
   std::uint64_t turn = 0;      // see `EncodeOptions`
   std::size_t tensor = 0;      // of the call; parts of a tensor share it
   Residuals::Loan residual{};  // none: no feedback
-  std::uint32_t layer = 0;     // its name in a trace, a text of the recorder
 
   /// This rank's numbers.
   ConstTensorView input() const {
@@ -68,6 +67,7 @@ struct Operation {
   Collective collective = Collective::barrier;
   std::shared_ptr<const Routine> routine;
   std::vector<Item> items;
+  std::vector<std::uint32_t> layers;  // by tensor: its name, a text of the recorder; none: no trace
   Layout layout{{}};
   Cut cut;
   std::uint64_t seed = 0;

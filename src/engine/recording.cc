@@ -46,18 +46,18 @@ Recording::Recording(trace::Recorder& recorder, std::size_t lanes)
 void Recording::piece_begun(Lane& lane) const noexcept {
   const Operation& operation = *lane.operation;
   lane.idle_since_ns = trace::now_ns();
-  const Item* first = nullptr;
-  std::size_t last_tensor = 0;
+  std::size_t first = operation.layers.size();
+  std::size_t last = 0;
   for (const Range& chunk : lane.chunks) {
     operation.layout.each_part(chunk,
                                [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
-                                 const Item& item = operation.items[index];
-                                 if (first == nullptr || item.tensor < first->tensor) first = &item;
-                                 last_tensor = std::max(last_tensor, item.tensor);
+                                 first = std::min(first, operation.items[index].tensor);
+                                 last = std::max(last, operation.items[index].tensor);
                                });
   }
-  lane.layer = first == nullptr ? 0 : first->layer;
-  lane.more_layers = first == nullptr ? 0 : static_cast<std::uint32_t>(last_tensor - first->tensor);
+  const bool none = first == operation.layers.size();
+  lane.layer = none ? 0 : operation.layers[first];
+  lane.more_layers = none ? 0 : static_cast<std::uint32_t>(last - first);
 }
 
 Event Recording::step_of(const Lane& lane, std::int64_t begin_ns) const noexcept {
@@ -83,15 +83,14 @@ void Recording::step_done(Lane& lane, std::int64_t begin_ns) const noexcept {
 }
 
 Event Recording::event_of(const Operation& operation) const noexcept {
-  const auto& items = operation.items;
-  const std::size_t tensors = operation.work->statistics.tensors.size();
+  const auto& layers = operation.layers;
   return {.begin_ns = nanoseconds(operation.work->begun),
           .end_ns = trace::now_ns(),
           .number = operation.step,
           .bytes = operation.work->statistics.sent_bytes,
           .what = collectives_[static_cast<std::size_t>(operation.collective)],
-          .layer = items.empty() ? 0 : items.front().layer,
-          .more_layers = static_cast<std::uint32_t>(tensors > 0 ? tensors - 1 : 0),
+          .layer = layers.empty() ? 0 : layers.front(),
+          .more_layers = static_cast<std::uint32_t>(layers.empty() ? 0 : layers.size() - 1),
           .kind = Kind::operation};
 }
 
