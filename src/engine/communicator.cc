@@ -21,6 +21,7 @@
 namespace gradwire {
 namespace {
 
+using engine::after;
 using engine::check;
 using engine::check_apart;
 using engine::cut_for_lanes;
@@ -41,10 +42,6 @@ constexpr std::size_t kMessageBytes = std::size_t{64} << 20;
 /// What random numbers know a tensor by. Without a name its place in the call tells it apart.
 std::uint64_t key_of(const std::string& name, std::size_t place) {
   return checksum(std::as_bytes(std::span(name.data(), name.size()))) + (name.empty() ? place : 0);
-}
-
-Deadline after(std::chrono::milliseconds timeout) {
-  return Clock::now() + std::min(timeout, kMaxTimeout);
 }
 
 Deadline connect_deadline(const ConnectOptions& options) {
@@ -423,45 +420,6 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
 }
 
 }  // namespace
-
-void Work::wait() {
-  while (!wait_for(kMaxTimeout)) {
-  }
-}
-
-bool Work::wait_for(std::chrono::milliseconds timeout) {
-  state_->home.require("operation");
-  ++state_->waiting;
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait_until(lock, after(timeout), [&] { return state_->done; });
-  --state_->waiting;
-  if (state_->error) throw *state_->error;
-  return state_->done;
-}
-
-bool Work::done() const noexcept {
-  if (!state_->home.here()) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
-
-void Work::on_done(std::function<void(const Error*)> callback) {
-  state_->home.require("operation");
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (!state_->done) {
-      state_->callbacks.push_back(std::move(callback));
-      return;
-    }
-  }
-  callback(state_->error ? &*state_->error : nullptr);
-}
-
-Statistics Work::statistics() const {
-  state_->home.require("operation");
-  const std::lock_guard lock(state_->mutex);
-  return state_->statistics;
-}
 
 std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked) {
   const ConnectOptions options = placed(asked);

@@ -21,20 +21,6 @@ constexpr std::string_view kTooMany = "more messages than the operation has";
 
 }  // namespace
 
-void WorkState::finish(std::optional<Error> failure) {
-  std::vector<std::function<void(const Error*)>> calls;
-  {
-    const std::lock_guard lock(mutex);
-    if (done) return;
-    done = true;
-    error = std::move(failure);
-    statistics.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
-    calls.swap(callbacks);
-    changed.notify_all();
-  }
-  for (const auto& call : calls) call(error ? &*error : nullptr);
-}
-
 Engine::Engine(std::unique_ptr<Transport> transport, const EngineOptions& options)
     : transport_(std::move(transport)),
       options_(options),

@@ -1,6 +1,7 @@
 // One operation as the engine sees it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,6 +19,11 @@
 #include "transport/job.h"
 
 namespace gradwire::engine {
+
+/// Timeouts of more than `kMaxTimeout` count as that.
+inline Deadline after(std::chrono::milliseconds timeout) {
+  return Clock::now() + std::min(timeout, kMaxTimeout);
+}
 
 /// What the caller's `Work` and the engine share.
 struct WorkState {

@@ -1,14 +1,13 @@
 // What a trace of several ranks holds.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "engine/engine_test_ranks.h"
-#include "trace/perfetto_writer.h"
+#include "trace/timeline.h"
 #include "trace/trace_test_folder.h"
 
 namespace gradwire {
