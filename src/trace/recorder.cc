@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <span>
 
 #include "gradwire/error.h"
 #include "trace/trace_file.h"
@@ -33,10 +34,7 @@ std::int64_t now_ns() noexcept {
 }
 
 Recorder::Recorder(const std::string& directory, const Origin& origin, std::size_t capacity)
-    : path_(path_in(directory, origin)),
-      origin_(origin),
-      capacity_(capacity),
-      ring_(std::make_unique_for_overwrite<Event[]>(capacity)) {
+    : path_(path_in(directory, origin)), origin_(origin), ring_(capacity) {
   static_cast<void>(text(""));
   if (const std::string failure = save(); !failure.empty()) {  // not only when there is something
     throw Error(ErrorCode::io, failure);
@@ -54,15 +52,15 @@ Text Recorder::text(std::string_view text) {
 
 void Recorder::add(const Event& event) noexcept {
   const std::lock_guard lock(mutex_);
-  ring_[added_++ % capacity_] = event;
+  ring_[added_++ % ring_.size()] = event;
 }
 
 std::string Recorder::save() const noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    const std::size_t kept = std::min<std::uint64_t>(added_, capacity_);
-    const std::size_t oldest = added_ > capacity_ ? added_ % capacity_ : 0;
-    const std::span<const Event> ring(ring_.get(), kept);
+    const auto kept = static_cast<std::size_t>(std::min<std::uint64_t>(added_, ring_.size()));
+    const std::size_t oldest = added_ > kept ? added_ % ring_.size() : 0;
+    const std::span<const Event> ring(ring_.data(), kept);
     write_trace(path_, origin_, added_ - kept, texts_, ring.subspan(oldest), ring.first(oldest));
     return {};
   } catch (const std::exception& failure) {

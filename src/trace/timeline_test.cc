@@ -72,7 +72,8 @@ TEST(Timeline, operations_that_overlap_are_in_rows_of_their_own) {
   };
   const std::vector<RankTrace> traces{
       trace_of(0, 0, {operation(0, 10), operation(5, 8), operation(9, 12), operation(10, 11)})};
-  const auto& rows = join(traces).ranks[0].rows;
+  const Timeline timeline = join(traces);
+  const auto& rows = timeline.ranks[0].rows;
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].spans.size(), 2u);
   EXPECT_EQ(rows[1].spans.size(), 2u);
