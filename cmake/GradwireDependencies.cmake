@@ -25,6 +25,12 @@ if(GRADWIRE_BUILD_TESTS)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
 
+if(GRADWIRE_BUILD_TOOLS OR GRADWIRE_BUILD_TESTS)
+  find_package(nlohmann_json REQUIRED CONFIG)
+  find_path(PROTOZERO_INCLUDE_DIR protozero/pbf_writer.hpp REQUIRED)
+  mark_as_advanced(PROTOZERO_INCLUDE_DIR)
+endif()
+
 if(GRADWIRE_BUILD_TOOLS)
   find_package(CLI11 REQUIRED CONFIG)
   # The rival of `gradwire bench coder`; without it the benchmark shows our coder alone.

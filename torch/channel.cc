@@ -49,7 +49,8 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::Store>& sto
                                   .secret = options.secret,
                                   .interface = options.interface,
                                   .timeout = options.timeout,
-                                  .connect_timeout = options.connect_timeout},
+                                  .connect_timeout = options.connect_timeout,
+                                  .trace = options.trace},
                                  lent);
   } catch (const Error& error) {
     TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
@@ -144,6 +145,35 @@ Completion::Completion(at::Tensor result)
       future_(c10::make_intrusive<c10::ivalue::Future>(
           c10::ListType::create(c10::TensorType::get()), devices_of(result_))) {}
 
+void Completion::show(Communicator& communicator, const std::string& layer, std::uint64_t step) {
+  auto profiled = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+  if (profiled->isActive()) {
+    profiled->_setAsync();  // it ends on another thread
+    profiled->before("gradwire: " + layer);
+    profiled_ = std::move(profiled);
+    profiler_.emplace();
+  }
+  recorder_ = communicator.recorder();
+  if (recorder_ == nullptr) return;
+  shown_ = {.begin_ns = trace::now_ns(),
+            .number = step,
+            .bytes = result_.nbytes(),
+            .what = recorder_->text("future"),
+            .layer = recorder_->text(layer),
+            .kind = trace::Kind::future};
+}
+
+void Completion::end_of_show() {
+  if (profiled_) {
+    const at::ThreadLocalStateGuard guard(*profiler_);
+    profiled_->end();
+  }
+  if (recorder_ == nullptr) return;
+  shown_.end_ns = trace::now_ns();
+  if (!first_error_.empty()) shown_.state = trace::State::unfinished;
+  recorder_->add(shown_);
+}
+
 void Completion::add(Work work, std::function<void(const Work&)> then) {
   ++open_;
   work.on_done([self = shared_from_this(), work, then = std::move(then)](const Error* error) {
@@ -158,6 +188,7 @@ void Completion::finish_one(const Error* error) {
     if (first_error_.empty()) first_error_ = error->what();
   }
   if (--open_ > 0) return;
+  end_of_show();
   if (!first_error_.empty()) return future_->setError(torch_error(first_error_));
   try {
     if (at_end_) at_end_();

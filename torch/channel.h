@@ -4,7 +4,9 @@
 // cannot get between. Threads: any, but all ranks make the same calls in the same order.
 #pragma once
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -13,10 +15,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gradwire/communicator.h"
+#include "trace/recorder.h"
 
 namespace gradwire::pytorch {
 
@@ -29,6 +33,7 @@ struct ChannelOptions {
   std::chrono::milliseconds connect_timeout{0};  ///< for connecting
   std::string secret{};                          ///< as in `ConnectOptions`
   std::string interface {};
+  std::string trace{};  ///< likewise
 };
 
 class Channel {
@@ -61,6 +66,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
  public:
   explicit Completion(at::Tensor result);
 
+  /// Shows it in torch.profiler's traces and in ours, from now until the future completes. Before
+  /// anything is added.
+  void show(Communicator& communicator, const std::string& layer, std::uint64_t step);
+
   FuturePtr future() const { return future_; }
   /// Before `seal`. `then` is called before the future completes, on the communicator's thread.
   void add(Work work, std::function<void(const Work&)> then = {});
@@ -71,13 +80,18 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
  private:
   void finish_one(const Error* error);
+  void end_of_show();
 
   at::Tensor result_;
   std::function<void()> at_end_;
   FuturePtr future_;
   std::atomic<std::size_t> open_{1};
   std::mutex mutex_;
-  std::string first_error_;  // guarded by mutex_
+  std::string first_error_;                       // guarded by mutex_
+  std::unique_ptr<at::RecordFunction> profiled_;  // by torch.profiler
+  std::optional<at::ThreadLocalState> profiler_;  // that of the thread which began
+  trace::Recorder* recorder_ = nullptr;           // of the communicator, which outlives its works
+  trace::Event shown_;
 };
 
 /// A view of a dense, contiguous CPU tensor of a dtype that codecs take, or an error that says so.

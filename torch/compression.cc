@@ -1,6 +1,7 @@
 #include "compression.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
@@ -16,6 +17,10 @@ constexpr std::uint64_t kStepsPerMeasurement = 50;  // of errors, which costs a 
 template <class Predicate>
 bool any_stage(const Rule& rule, Predicate predicate) {
   return std::ranges::any_of(rule.stages, predicate, &Stage::way);
+}
+
+std::string bucket_name(const c10d::GradBucket& bucket) {
+  return "bucket " + std::to_string(bucket.getIndex());
 }
 
 /// The gradients in the bucket's buffer, each as the range of numbers that it is in memory. Complex
@@ -40,6 +45,36 @@ at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) 
              ? range.as_strided(parameter.sizes(), parameter.strides())
              : range.view(parameter.sizes());
 }
+
+/// DDP's call of the hook, in torch.profiler's traces and in ours.
+class HookSpan {
+ public:
+  HookSpan(const std::shared_ptr<Communicator>& communicator, const c10d::GradBucket& bucket,
+           std::uint64_t step)
+      : communicator_(communicator), profiled_(at::RecordScope::USER_SCOPE) {
+    if (profiled_.isActive()) profiled_.before("gradwire: hook");
+    trace::Recorder* recorder = communicator->recorder();
+    if (recorder == nullptr) return;
+    event_ = {.begin_ns = trace::now_ns(),
+              .number = step,
+              .bytes = bucket.getBuffer().nbytes(),
+              .what = recorder->text("hook"),
+              .layer = recorder->text(bucket_name(bucket)),
+              .kind = trace::Kind::hook};
+  }
+  ~HookSpan() {
+    if (communicator_->recorder() == nullptr) return;
+    event_.end_ns = trace::now_ns();
+    communicator_->recorder()->add(event_);
+  }
+  HookSpan(const HookSpan&) = delete;
+  HookSpan& operator=(const HookSpan&) = delete;
+
+ private:
+  const std::shared_ptr<Communicator> communicator_;
+  at::RecordFunction profiled_;
+  trace::Event event_;
+};
 
 }  // namespace
 
@@ -123,6 +158,8 @@ FuturePtr Compression::average(c10d::GradBucket& bucket) {
   last_bucket_ = bucket.getIndex();
   const std::uint64_t step = first ? steps_++ : steps_ - 1;
   if (first) waiting_.clear();  // of a backward pass that failed
+  const std::shared_ptr<Communicator> communicator = channel_->communicator();
+  const HookSpan span(communicator, bucket, step);
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
   const bool measured = step % kStepsPerMeasurement == 0 && exact_scopes == 0;
@@ -132,6 +169,7 @@ FuturePtr Compression::average(c10d::GradBucket& bucket) {
   options.average = true;
   options.measure_error = measured;
   waiting_.push_back({bucket, options, std::make_shared<Completion>(bucket.getBuffer())});
+  waiting_.back().completion->show(*communicator, bucket_name(bucket), step);
   const FuturePtr future = waiting_.back().completion->future();
   if (local_clip_ == 0 || bucket.isLast()) {
     const std::vector<Waiting> ready = std::exchange(waiting_, {});

@@ -62,10 +62,10 @@ void delete_without_gil(T* object) {
 std::shared_ptr<Channel> make_channel(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                       int size, std::chrono::milliseconds timeout,
                                       std::chrono::milliseconds connect_timeout, std::string secret,
-                                      std::string interface) {
+                                      std::string interface, std::string trace) {
   const py::gil_scoped_release release;
   return {new Channel(store, {rank, size, timeout, connect_timeout, std::move(secret),
-                              std::move(interface)}),
+                              std::move(interface), std::move(trace)}),
           delete_without_gil<Channel>};
 }
 
@@ -222,7 +222,7 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
       .def(py::init(&make_channel), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("connect_timeout"), py::arg("secret") = "",
-           py::arg("interface") = "")
+           py::arg("interface") = "", py::arg("trace") = "")
       .def("close", &Channel::close, NoGil())
       .def("all_gather_text", &Channel::all_gather_text, py::arg("text"),
            py::arg("timeout") = std::chrono::milliseconds(0), NoGil())

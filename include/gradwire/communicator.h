@@ -81,6 +81,9 @@ struct ConnectOptions {
   std::uint32_t threads = 0;
   /// Numbers per piece; 0: chosen by transport and ranks.
   std::size_t piece_elements = 0;
+  /// A folder in which each rank leaves a trace when the communicator ends or fails
+  /// (docs/trace.md). Empty (default): none. All ranks have one, or none has.
+  std::string trace{};
   /// Called while `connect` waits for others, on its thread and several times per second. What it
   /// throws ends the connecting: a program that answers Ctrl-C looks for it here.
   std::function<void()> while_waiting{};
@@ -131,6 +134,9 @@ struct Statistics {
 
 namespace engine {
 struct WorkState;
+}
+namespace trace {
+class Recorder;
 }
 
 /// An operation under way. Copies mean the same operation. The tensors must live until it is done,
@@ -201,6 +207,10 @@ class Communicator {
   /// nothing.
   virtual std::vector<std::byte> save_residuals() const = 0;
   virtual void load_residuals(std::span<const std::byte> bytes) = 0;
+
+  /// Takes what a caller wants to see beside the operations; null unless there is a trace. Lives as
+  /// long as the communicator.
+  virtual trace::Recorder* recorder() noexcept = 0;
 };
 
 /// What several ranks have saved, as one rank's, for a job that goes on with another number of

@@ -207,6 +207,10 @@ def test_help_has_examples_and_both_kinds_of_flags(capsys, monkeypatch):
                 "GRADWIRE_WARMUP": "500",
             },
         ),
+        (
+            ["--trace", "/runs/../run"],  # ranks may have other working directories
+            {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "1", "GRADWIRE_TRACE": "/run"},
+        ),
     ],
 )
 def test_options_become_the_workers_environment(monkeypatch, arguments, told):

@@ -32,6 +32,7 @@ constexpr Variable kVariables[] = {
     {"GRADWIRE_RESIDUAL", leave_to_python},
     {"GRADWIRE_SECRET", leave_to_python},
     {"GRADWIRE_SUMMARY", leave_to_python},
+    {"GRADWIRE_TRACE", leave_to_python},
     {"GRADWIRE_WARMUP", leave_to_python},
 };
 

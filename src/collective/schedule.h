@@ -28,6 +28,7 @@ enum class Collective : std::uint8_t {
   broadcast,       ///< everybody ends with the root's data
   barrier,         ///< nobody ends before all have begun
 };
+inline constexpr std::size_t kCollectives = 5;
 
 enum class Op : std::uint8_t {
   load,        ///< sum = data
@@ -40,6 +41,7 @@ enum class Op : std::uint8_t {
   send,        ///< slot to peer
   receive,     ///< slot from peer; messages of one peer arrive in the order it sent them
 };
+inline constexpr std::size_t kOps = 9;
 
 enum class Place : std::uint8_t { data, sum };
 

@@ -8,17 +8,20 @@
 
 #include "base/checksum.h"
 #include "collective/schedule.h"
+#include "engine/clock_offset.h"
 #include "engine/engine.h"
 #include "engine/parts.h"
 #include "engine/pieces.h"
 #include "plan/route.h"
 #include "rendezvous/rendezvous.h"
+#include "trace/recorder.h"
 #include "transport/inproc.h"
 #include "transport/mpi_world.h"
 
 namespace gradwire {
 namespace {
 
+using engine::after;
 using engine::check;
 using engine::check_apart;
 using engine::cut_for_lanes;
@@ -39,10 +42,6 @@ constexpr std::size_t kMessageBytes = std::size_t{64} << 20;
 /// What random numbers know a tensor by. Without a name its place in the call tells it apart.
 std::uint64_t key_of(const std::string& name, std::size_t place) {
   return checksum(std::as_bytes(std::span(name.data(), name.size()))) + (name.empty() ? place : 0);
-}
-
-Deadline after(std::chrono::milliseconds timeout) {
-  return Clock::now() + std::min(timeout, kMaxTimeout);
 }
 
 Deadline connect_deadline(const ConnectOptions& options) {
@@ -85,22 +84,35 @@ std::string route_of(std::span<const Tensor> tensors) {
   return route;
 }
 
+EngineOptions recorded(EngineOptions engine, trace::Recorder* recorder) {
+  engine.recorder = recorder;
+  return engine;
+}
+
 class Ranked final : public Communicator {
  public:
   Ranked(std::unique_ptr<Router> transport, const EngineOptions& engine,
-         const ConnectOptions& options)
+         const ConnectOptions& options, std::unique_ptr<trace::Recorder> recorder)
       : options_(options),
         ranks_{.count = engine.size, .per_host = engine.per_host},
         me_(engine.rank),
         in_memory_(engine.in_memory),
-        engine_(std::make_unique<Engine>(std::move(transport), engine)) {}
+        recorder_(std::move(recorder)),
+        engine_(std::make_unique<Engine>(std::move(transport), recorded(engine, recorder_.get()))) {
+  }
   /// In the child of a fork there is no thread to end, and nobody to take leave of.
   ~Ranked() override {
-    if (!home_.here()) static_cast<void>(engine_.release());
+    if (!home_.here()) {
+      static_cast<void>(engine_.release());
+      return;
+    }
+    engine_.reset();
+    if (recorder_) recorder_->save();  // nobody is left to hear what went wrong
   }
 
   std::uint32_t rank() const noexcept override { return me_; }
   std::uint32_t size() const noexcept override { return ranks_.count; }
+  trace::Recorder* recorder() noexcept override { return recorder_.get(); }
 
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
     auto operation = make(Collective::all_reduce, tensors, options, 0);
@@ -197,6 +209,7 @@ class Ranked final : public Communicator {
       counts.push_back(tensor.view.count);
     }
     add_inputs(operation, tensors);
+    name_layers(operation, tensors);
     operation.work->statistics.tensors.resize(tensors.size());
     operation.layout = Layout(counts);
     const bool sparse = std::ranges::all_of(
@@ -209,6 +222,12 @@ class Ranked final : public Communicator {
     const std::size_t count = tensor.view.count;
     if (tensor.way.feedback) return residuals_.borrow(tensor.name, count);
     return tensor.name.empty() ? nullptr : residuals_.borrow_last(tensor.name, count);
+  }
+
+  /// For the trace.
+  void name_layers(Operation& operation, std::span<const Tensor> tensors) const {
+    if (!recorder_) return;
+    for (const Tensor& tensor : tensors) operation.layers.push_back(recorder_->text(tensor.name));
   }
 
   /// From here on nothing is refused: residuals take the numbers up.
@@ -264,6 +283,7 @@ class Ranked final : public Communicator {
       }
     }
     take_turns(*operation, parts);
+    name_layers(*operation, parts.of(0));
     operation->work->statistics.tensors.resize(parts.tensors());
     operation->layout = Layout(counts);
     const std::size_t region = operation->layout.size() / ranks_.count;
@@ -310,6 +330,7 @@ class Ranked final : public Communicator {
   const Ranks ranks_;
   const std::uint32_t me_;
   const bool in_memory_;
+  const std::unique_ptr<trace::Recorder> recorder_;  // null: no trace
   Residuals residuals_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
@@ -378,14 +399,25 @@ RendezvousOptions rendezvous_options(const ConnectOptions& options, Deadline dea
           .interface = options.interface,
           .port = options.port,
           .message_bytes = kMessageBytes,
+          .traced = !options.trace.empty(),
           .deadline = deadline};
+}
+
+/// Of a rank that has the clock of all others; null if no trace is asked for.
+std::unique_ptr<trace::Recorder> make_recorder(const ConnectOptions& options,
+                                               std::uint64_t communicator) {
+  if (options.trace.empty()) return nullptr;
+  const trace::Origin origin{
+      .communicator = communicator, .rank = options.rank, .size = options.size};
+  return std::make_unique<trace::Recorder>(options.trace, origin);
 }
 
 /// What others would need is checked all the same: a first try with one rank shows mistakes.
 std::unique_ptr<Communicator> alone(const ConnectOptions& options) {
   if (!options.store.empty()) check_store(options.store);
   static_cast<void>(check_transport(rendezvous_options(options, {})));
-  return std::make_unique<Ranked>(nullptr, engine_options(options), options);
+  return std::make_unique<Ranked>(nullptr, engine_options(options), options,
+                                  make_recorder(options, engine::draw_communicator_number()));
 }
 
 std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, Deadline deadline) {
@@ -394,49 +426,17 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
   engine.per_host = connected.per_host;
   engine.in_memory = connected.all_in_memory;
   share_cores(engine, options, connected.on_this_host);
-  return std::make_unique<Ranked>(std::move(connected.router), engine, options);
+  std::unique_ptr<trace::Recorder> recorder;
+  if (!options.trace.empty()) {
+    recorder = std::make_unique<trace::Recorder>(
+        options.trace,
+        engine::agree_on_origin(*connected.router, options.rank, options.size, deadline));
+  }
+  return std::make_unique<Ranked>(std::move(connected.router), engine, options,
+                                  std::move(recorder));
 }
 
 }  // namespace
-
-void Work::wait() {
-  while (!wait_for(kMaxTimeout)) {
-  }
-}
-
-bool Work::wait_for(std::chrono::milliseconds timeout) {
-  state_->home.require("operation");
-  ++state_->waiting;
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait_until(lock, after(timeout), [&] { return state_->done; });
-  --state_->waiting;
-  if (state_->error) throw *state_->error;
-  return state_->done;
-}
-
-bool Work::done() const noexcept {
-  if (!state_->home.here()) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
-
-void Work::on_done(std::function<void(const Error*)> callback) {
-  state_->home.require("operation");
-  {
-    const std::lock_guard lock(state_->mutex);
-    if (!state_->done) {
-      state_->callbacks.push_back(std::move(callback));
-      return;
-    }
-  }
-  callback(state_->error ? &*state_->error : nullptr);
-}
-
-Statistics Work::statistics() const {
-  state_->home.require("operation");
-  const std::lock_guard lock(state_->mutex);
-  return state_->statistics;
-}
 
 std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked) {
   const ConnectOptions options = placed(asked);
@@ -464,6 +464,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
   }
   std::vector<std::unique_ptr<Communicator>> communicators;
   auto transports = make_inproc(size, kMessageBytes);
+  const std::uint64_t number = engine::draw_communicator_number();
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     ConnectOptions own = options;
     own.rank = rank;
@@ -475,7 +476,8 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
                          .lanes = options.lanes,
                          .in_memory = true};
     share_cores(engine, options, size);
-    communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own));
+    communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own,
+                                                     make_recorder(own, number)));
   }
   return communicators;
 }

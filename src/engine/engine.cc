@@ -21,23 +21,12 @@ constexpr std::string_view kTooMany = "more messages than the operation has";
 
 }  // namespace
 
-void WorkState::finish(std::optional<Error> failure) {
-  std::vector<std::function<void(const Error*)>> calls;
-  {
-    const std::lock_guard lock(mutex);
-    if (done) return;
-    done = true;
-    error = std::move(failure);
-    statistics.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
-    calls.swap(callbacks);
-    changed.notify_all();
-  }
-  for (const auto& call : calls) call(error ? &*error : nullptr);
-}
-
 Engine::Engine(std::unique_ptr<Router> transport, const EngineOptions& options)
     : transport_(std::move(transport)),
       options_(options),
+      recording_(options.recorder != nullptr
+                     ? std::make_unique<const Recording>(*options.recorder, options.lanes)
+                     : nullptr),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       lanes_(options.lanes),
       mailboxes_(options.size),
@@ -135,6 +124,7 @@ bool Engine::start_pieces() {
       Lane& lane = lanes_[next_tag_ % lanes_.size()];
       if (lane.active() || lane.unsent > 0) return did;
       begin(lane, operation, operation->next_piece++, next_tag_++);
+      if (recording_) recording_->piece_begun(lane);
       did = true;
     }
   }
@@ -190,6 +180,7 @@ bool Engine::send(Lane& lane) {
   ++statistics.sent_messages;
   const auto number = static_cast<std::uint64_t>(&lane - lanes_.data());
   transport_->send(step.peer, lane.tag, slot.bytes, number * options_.size + step.peer);
+  if (recording_) recording_->step_done(lane);
   next_step(lane);
   return true;
 }
@@ -210,6 +201,7 @@ bool Engine::receive(Lane& lane) {
   }
   lane.slots[step.slot] = {found->bytes, *found, false};
   mailbox.erase(found);
+  if (recording_) recording_->step_done(lane);
   next_step(lane);
   return true;
 }
@@ -218,18 +210,26 @@ bool Engine::receive(Lane& lane) {
 bool Engine::compute(Lane& lane) {
   const Seal seal = options_.in_memory ? Seal::none : Seal::checksum;
   if (workers_.empty() || lane.elements() < kWorthHandingOver) {
-    lane.status = execute(lane, options_.rank, options_.size, seal);
+    lane.status = execute_step(lane, seal);
     lane.phase.store(Phase::computed, std::memory_order_relaxed);
     transport_->progress(*this);  // the network must not wait for more than one step
     return true;
   }
   lane.phase.store(Phase::computing, std::memory_order_relaxed);
   workers_.hand_over([this, &lane, seal] {
-    lane.status = execute(lane, options_.rank, options_.size, seal);
+    lane.status = execute_step(lane, seal);
     lane.phase.store(Phase::computed, std::memory_order_release);
     eventfd_write(wake_.get(), 1);
   });
   return true;
+}
+
+Status Engine::execute_step(Lane& lane, Seal seal) noexcept {
+  if (!recording_) return execute(lane, options_.rank, options_.size, seal);
+  const std::int64_t begin_ns = trace::now_ns();
+  const Status status = execute(lane, options_.rank, options_.size, seal);
+  recording_->step_done(lane, begin_ns);
+  return status;
 }
 
 void Engine::take_result(Lane& lane) {
@@ -280,6 +280,7 @@ void Engine::finish(Lane& lane) {
   lane.operation.reset();
   if (++operation->finished_pieces < operation->cut.pieces()) return;
   std::erase(operations_, operation);
+  if (recording_) recording_->operation_done(*operation);
   operation->finish(std::nullopt);
 }
 
@@ -377,18 +378,19 @@ void Engine::fail(const Error& error, std::uint32_t culprit) {
   broken_ = error;
   workers_.drain();  // callers may free their tensors from here on
   if (transport_) transport_->abort(culprit, error.what());
+  std::vector<std::shared_ptr<Operation>> failed(operations_.begin(), operations_.end());
+  if (recording_) broken_ = recording_->failed(error, lanes_, failed);
   for (Lane& lane : lanes_) {
     lane.operation.reset();
     lane.unsent = 0;
   }
-  std::vector<std::shared_ptr<Operation>> failed(operations_.begin(), operations_.end());
   operations_.clear();
   {
     const std::lock_guard lock(mutex_);
     failed.insert(failed.end(), submitted_.begin(), submitted_.end());
     submitted_.clear();
   }
-  for (const auto& operation : failed) operation->finish(error);
+  for (const auto& operation : failed) operation->finish(*broken_);
 }
 
 void Engine::fail_by_garbage(std::uint32_t peer, std::string_view what) {

@@ -19,6 +19,7 @@
 
 #include "base/file_descriptor.h"
 #include "engine/lane.h"
+#include "engine/recording.h"
 #include "engine/workers.h"
 
 namespace gradwire::engine {
@@ -32,6 +33,7 @@ struct EngineOptions {
   bool in_memory = false;         ///< no message leaves the host: none is sealed
   std::uint32_t cores = 1;        ///< of this host, per rank on it
   std::size_t message_bytes = 0;  ///< to encode into, when the transport has no memory of its own
+  trace::Recorder* recorder = nullptr;  ///< outlives the engine; none: nothing is recorded
 };
 
 class Engine final : private Inbox {
@@ -54,6 +56,7 @@ class Engine final : private Inbox {
   bool send(Lane& lane);
   bool receive(Lane& lane);
   bool compute(Lane& lane);
+  Status execute_step(Lane& lane, Seal seal) noexcept;
   void take_result(Lane& lane);
   void settle(Lane& lane) noexcept;
   void next_step(Lane& lane) noexcept;
@@ -80,7 +83,8 @@ class Engine final : private Inbox {
 
   std::unique_ptr<Router> transport_;
   const EngineOptions options_;
-  std::unique_ptr<std::byte[]> private_memory_;  // to encode into, when the transport has none
+  const std::unique_ptr<const Recording> recording_;  // null unless there is a recorder
+  std::unique_ptr<std::byte[]> private_memory_;       // to encode into, when the transport has none
   FileDescriptor wake_;
 
   // The progress thread's

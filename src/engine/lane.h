@@ -52,6 +52,11 @@ struct Lane {
   std::atomic<Phase> phase{Phase::ready};
   Status status = Status::ok;  // of the last computation
 
+  // For a trace, else unused
+  std::int64_t idle_since_ns = 0;  // when its last step ended
+  std::uint32_t layer = 0;         // the first of the piece, a text of the recorder
+  std::uint32_t more_layers = 0;   // of the piece, besides the first
+
   bool active() const { return operation != nullptr; }
   const Schedule& schedule() const { return operation->routine->schedule; }
   const Step& step() const { return schedule().steps[at]; }

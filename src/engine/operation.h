@@ -1,6 +1,7 @@
 // One operation as the engine sees it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,6 +19,11 @@
 #include "net/job.h"
 
 namespace gradwire::engine {
+
+/// Timeouts of more than `kMaxTimeout` count as that.
+inline Deadline after(std::chrono::milliseconds timeout) {
+  return Clock::now() + std::min(timeout, kMaxTimeout);
+}
 
 /// What the caller's `Work` and the engine share.
 struct WorkState {
@@ -67,6 +73,7 @@ struct Operation {
   Collective collective = Collective::barrier;
   std::shared_ptr<const Routine> routine;
   std::vector<Item> items;
+  std::vector<std::uint32_t> layers;  // by tensor: its name, a text of the recorder; none: no trace
   Layout layout{{}};
   Cut cut;
   std::uint64_t seed = 0;

@@ -31,6 +31,9 @@ class Parts {
   std::span<const Tensor> all() const { return all_; }
   std::size_t tensors() const { return tensors_; }
   const Tensor& of(std::uint32_t rank, std::size_t i) const { return all_[rank * tensors_ + i]; }
+  std::span<const Tensor> of(std::uint32_t rank) const {
+    return all_.subspan(rank * tensors_, tensors_);
+  }
 
   /// The tensors' codecs, each fitted to the parts of the ranks [begin, end).
   std::vector<Codec> fit(std::uint32_t begin, std::uint32_t end) const;

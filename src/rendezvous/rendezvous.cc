@@ -162,11 +162,12 @@ Job deal_job(Store& store, const RendezvousOptions& options, const Life& life) {
 
 std::string terms_of(const RendezvousOptions& options, const Tls& tls) {
   const bool certificates = !options.encryption.files.certificate.empty();
-  return fmt::format("{} ranks, {} and {}", options.count,
+  return fmt::format("{} ranks, {} and {}{}", options.count,
                      options.secret.empty() ? "no secret" : "a secret",
                      !tls           ? "no encryption"
                      : certificates ? "TLS by certificates"
-                                    : "TLS by the secret");
+                                    : "TLS by the secret",
+                     options.traced ? ", with a trace" : "");
 }
 
 /// All ranks see all cards, so all of them get the error, at once; where numbers of ranks differ,
@@ -174,10 +175,12 @@ std::string terms_of(const RendezvousOptions& options, const Tls& tls) {
 void check_terms(const std::vector<Card>& cards, std::uint32_t me) {
   for (std::size_t rank = 0; rank < cards.size(); ++rank) {
     if (cards[rank].terms == cards[me].terms) continue;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("rank {} was given {}, and rank {} {}: give all ranks the same number "
-                            "of ranks, secret and encryption, and jobs of other sizes other stores",
-                            me, cards[me].terms, rank, cards[rank].terms));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("rank {} was given {}, and rank {} {}: give all ranks the same number "
+                    "of ranks, secret and encryption, a trace to all or to none, and jobs of other "
+                    "sizes other stores",
+                    me, cards[me].terms, rank, cards[rank].terms));
   }
 }
 

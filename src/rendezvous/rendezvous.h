@@ -20,6 +20,7 @@ struct RendezvousOptions {
   std::string interface;
   std::uint16_t port = 0;
   std::size_t message_bytes = 0;  ///< The longest message, and the size of send memory.
+  bool traced = false;            ///< The same on all ranks.
   Deadline deadline;
 };
 

@@ -209,8 +209,8 @@ TEST(Terms, other_numbers_of_ranks_are_reported_at_once_by_who_has_the_smallest)
   EXPECT_EQ(
       errors[0],
       "rank 0 was given 2 ranks, no secret and no encryption, and rank 1 3 ranks, no secret "
-      "and no encryption: give all ranks the same number of ranks, secret and encryption, and "
-      "jobs of other sizes other stores");
+      "and no encryption: give all ranks the same number of ranks, secret and encryption, a trace "
+      "to all or to none, and jobs of other sizes other stores");
   EXPECT_NE(errors[1].find("rank 2 did not come"), std::string::npos) << errors[1];
 }
 

@@ -32,6 +32,7 @@ void add_subcommands(CLI::App& app) {
       "  gradwire inspect frame.bin               what a frame holds\n"
       "  gradwire hosts --count 4 -- COMMAND      a job on four hosts that this machine plays\n"
       "  gradwire run --nproc-per-node 4 train.py torchrun with compressed gradients\n"
+      "  gradwire trace run/ -o job.pftrace       all ranks of a traced job, for Perfetto\n"
       "\n"
       "GRADWIRE_ISA=scalar|avx2|... chooses the vector instructions; every choice gives the same "
       "bytes.");
@@ -55,6 +56,7 @@ void add_subcommands(CLI::App& app) {
   add_hosts(app);
   add_run(app);
   add_schedule(app);
+  add_trace(app);
 }
 
 /// The command that the arguments named, as far as they did: "gradwire bench codec".

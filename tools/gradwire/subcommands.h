@@ -21,5 +21,6 @@ void add_inspect(CLI::App& gradwire);
 void add_hosts(CLI::App& gradwire);
 void add_run(CLI::App& gradwire);
 void add_schedule(CLI::App& gradwire);
+void add_trace(CLI::App& gradwire);
 
 }  // namespace gradwire::cli

@@ -11,7 +11,7 @@ packages_of() {
   case $1 in
     build) echo g++ cmake ninja-build ccache pkg-config python3-dev python3-venv \
                 libhwy-dev libxxhash-dev libfmt-dev libssl-dev libcli11-dev nlohmann-json3-dev \
-                libgtest-dev librapidcheck-dev libhtscodecs-dev iproute2 \
+                libgtest-dev librapidcheck-dev libhtscodecs-dev libprotozero-dev iproute2 \
                 libopenmpi-dev openmpi-bin ;;
     fuzz)  echo clang-14 libclang-rt-14-dev ;;
     lint)  echo clang-format-14 clang-tidy-14 ;;

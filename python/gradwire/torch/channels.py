@@ -85,6 +85,7 @@ def _connect(group: distributed.ProcessGroup) -> Channel:
         connect_timeout=timeout,
         secret=settings.secret(),
         interface=settings.interface(),
+        trace=settings.trace(),
     )
     if isinstance(backend, Backend):
         backend.adopt(channel)

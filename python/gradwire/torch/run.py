@@ -30,6 +30,7 @@ Examples:
   gradwire run --codec uniform:bits=4,bucket=128 --nproc-per-node 4 train.py
   gradwire run --codec sign+feedback --exact '*embed*' --standalone -m trainer
   gradwire run --residual 0.001 --warmup 500 --clip 1.0 --nproc-per-node 4 train.py
+  gradwire run --trace run/ --nproc-per-node 4 train.py && gradwire trace run/ -o job.pftrace
   gradwire run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --nproc-per-node 8 train.py
 """
 
@@ -97,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
         "the same or not at all.",
     )
     ours.add_argument(
+        "--trace",
+        type=os.path.abspath,
+        metavar="DIR",
+        help="Leave a trace of every rank in this folder; gradwire trace makes one file of them.",
+    )
+    ours.add_argument(
         "--no-summary", action="store_true", help="Do not say at the end what was sent."
     )
     return parser
@@ -117,6 +124,8 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
         told["GRADWIRE_WARMUP"] = str(options.warmup)
     if options.clip is not None:
         told["GRADWIRE_CLIP"] = str(options.clip)
+    if options.trace is not None:
+        told["GRADWIRE_TRACE"] = options.trace
     return told
 
 

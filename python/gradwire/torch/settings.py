@@ -182,6 +182,11 @@ def interface() -> str:
     return os.environ.get("GRADWIRE_INTERFACE", gloo)
 
 
+def trace() -> str:
+    """The folder in which ranks leave traces, or none: ``GRADWIRE_TRACE``."""
+    return os.environ.get("GRADWIRE_TRACE", "")
+
+
 def _number(name: str, text: str, kind: Callable[[str], Number]) -> Number:
     try:
         return kind(text)

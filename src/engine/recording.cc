@@ -1,0 +1,120 @@
+#include "engine/recording.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace gradwire::engine {
+namespace {
+
+using trace::Event;
+using trace::Kind;
+using trace::Message;
+using trace::State;
+
+/// Those of its message, or of the numbers it computes with.
+std::uint64_t bytes_of(const Lane& lane) noexcept {
+  switch (lane.step().op) {
+    case Op::load:
+    case Op::add:
+    case Op::finish:
+    case Op::store:
+      return lane.elements() * sizeof(float);
+    default:
+      return lane.slots[lane.step().slot].bytes.size();
+  }
+}
+
+Message message_of(Op op) noexcept {
+  return op == Op::send ? Message::sent : op == Op::receive ? Message::received : Message::none;
+}
+
+std::int64_t nanoseconds(Clock::time_point time) noexcept {
+  return std::chrono::nanoseconds(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+Recording::Recording(trace::Recorder& recorder, std::size_t lanes)
+    : recorder_(recorder), lanes_(lanes) {
+  for (std::size_t i = 0; i < kOps; ++i) ops_[i] = recorder.text(name_of(static_cast<Op>(i)));
+  for (std::size_t i = 0; i < kCollectives; ++i) {
+    collectives_[i] = recorder.text(name_of(static_cast<Collective>(i)));
+  }
+}
+
+void Recording::piece_begun(Lane& lane) const noexcept {
+  const Operation& operation = *lane.operation;
+  lane.idle_since_ns = trace::now_ns();
+  std::size_t first = operation.layers.size();
+  std::size_t last = 0;
+  for (const Range& chunk : lane.chunks) {
+    operation.layout.each_part(chunk,
+                               [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
+                                 first = std::min(first, operation.items[index].tensor);
+                                 last = std::max(last, operation.items[index].tensor);
+                               });
+  }
+  const bool none = first == operation.layers.size();
+  lane.layer = none ? 0 : operation.layers[first];
+  lane.more_layers = none ? 0 : static_cast<std::uint32_t>(last - first);
+}
+
+Event Recording::step_of(const Lane& lane, std::int64_t begin_ns) const noexcept {
+  const Op op = lane.step().op;
+  return {.begin_ns = begin_ns,
+          .end_ns = trace::now_ns(),
+          .number = lane.tag,
+          .bytes = bytes_of(lane),
+          .what = ops_[static_cast<std::size_t>(op)],
+          .layer = lane.layer,
+          .more_layers = lane.more_layers,
+          .peer = lane.step().peer,
+          .at = static_cast<std::uint32_t>(lane.at),
+          .lane = static_cast<std::uint8_t>(lane.tag % lanes_),
+          .kind = Kind::step,
+          .message = message_of(op)};
+}
+
+void Recording::step_done(Lane& lane, std::int64_t begin_ns) const noexcept {
+  const Event event = step_of(lane, begin_ns);
+  lane.idle_since_ns = event.end_ns;
+  recorder_.add(event);
+}
+
+Event Recording::event_of(const Operation& operation) const noexcept {
+  const auto& layers = operation.layers;
+  return {.begin_ns = nanoseconds(operation.work->begun),
+          .end_ns = trace::now_ns(),
+          .number = operation.step,
+          .bytes = operation.work->statistics.sent_bytes,
+          .what = collectives_[static_cast<std::size_t>(operation.collective)],
+          .layer = layers.empty() ? 0 : layers.front(),
+          .more_layers = static_cast<std::uint32_t>(layers.empty() ? 0 : layers.size() - 1),
+          .kind = Kind::operation};
+}
+
+void Recording::operation_done(const Operation& operation) const noexcept {
+  recorder_.add(event_of(operation));
+}
+
+Error Recording::failed(const Error& error, std::span<Lane> lanes,
+                        std::span<const std::shared_ptr<Operation>> operations) const {
+  const auto add_unfinished = [&](Event event) {
+    event.state = State::unfinished;
+    recorder_.add(event);
+  };
+  for (const Lane& lane : lanes) {
+    const bool under_way = lane.active() && !lane.finished();
+    if (under_way) add_unfinished(step_of(lane, lane.idle_since_ns));
+  }
+  for (const auto& operation : operations) add_unfinished(event_of(*operation));
+  const std::string failure = recorder_.save();
+  return {error.code(),
+          failure.empty()
+              ? fmt::format("{}. What this rank did last is in {}; gradwire trace shows it",
+                            error.what(), recorder_.path())
+              : fmt::format("{}. What this rank did last is lost: {}", error.what(), failure)};
+}
+
+}  // namespace gradwire::engine

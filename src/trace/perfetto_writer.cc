@@ -1,0 +1,124 @@
+#include "trace/perfetto_writer.h"
+
+#include <ostream>
+#include <protozero/pbf_writer.hpp>
+#include <string>
+
+namespace gradwire::trace {
+namespace {
+
+using protozero::pbf_writer;
+
+// Numbers of fields, from perfetto's protos/perfetto/trace.
+constexpr protozero::pbf_tag_type kTracePacket = 1;
+namespace packet {
+constexpr protozero::pbf_tag_type kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kTrack = 60;
+}
+namespace track {
+constexpr protozero::pbf_tag_type kUuid = 1, kName = 2, kProcess = 3, kParent = 5, kOrdering = 11,
+                                  kRank = 12;
+constexpr int kByRank = 3;
+}  // namespace track
+namespace process {
+constexpr protozero::pbf_tag_type kPid = 1, kName = 6;
+}
+namespace slice {
+constexpr protozero::pbf_tag_type kAnnotation = 4, kType = 9, kTrack = 11, kName = 23, kFlow = 47,
+                                  kLastOfFlow = 48;
+constexpr int kBegin = 1, kEnd = 2;
+}  // namespace slice
+namespace annotation {
+constexpr protozero::pbf_tag_type kNumber = 3, kName = 10;
+}
+
+constexpr std::uint32_t kSequence = 1;  // any one: all packets are one writer's
+
+class Writer {
+ public:
+  explicit Writer(std::ostream& out) : out_(out) {}
+
+  void rank(const RankRows& rank) {
+    const std::uint64_t parent = ++tracks_;
+    const auto pid = static_cast<std::int32_t>(++processes_);
+    packet([&](pbf_writer& packet) {
+      pbf_writer descriptor(packet, packet::kTrack);
+      descriptor.add_uint64(track::kUuid, parent);
+      descriptor.add_enum(track::kOrdering, track::kByRank);
+      pbf_writer process(descriptor, track::kProcess);
+      process.add_int32(process::kPid, pid);
+      process.add_string(process::kName, rank.name);
+    });
+    for (std::size_t i = 0; i < rank.rows.size(); ++i) {
+      const std::uint64_t uuid = ++tracks_;
+      packet([&](pbf_writer& packet) {
+        pbf_writer descriptor(packet, packet::kTrack);
+        descriptor.add_uint64(track::kUuid, uuid);
+        descriptor.add_uint64(track::kParent, parent);
+        descriptor.add_string(track::kName, rank.rows[i].name);
+        descriptor.add_int32(track::kRank, static_cast<std::int32_t>(i));
+      });
+      for (const Span& span : rank.rows[i].spans) write(*rank.trace, uuid, span);
+    }
+  }
+
+ private:
+  /// Appends one packet, which `fill` fills.
+  template <class Fill>
+  void packet(Fill fill) {
+    buffer_.clear();
+    pbf_writer trace(buffer_);
+    {
+      pbf_writer packet(trace, kTracePacket);
+      packet.add_uint32(packet::kSequence, kSequence);
+      fill(packet);
+    }
+    out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+  }
+
+  static void annotate(pbf_writer& event, const char* name, std::uint64_t number) {
+    pbf_writer annotation(event, slice::kAnnotation);
+    annotation.add_string(annotation::kName, name);
+    annotation.add_uint64(annotation::kNumber, number);
+  }
+
+  void write(const RankTrace& trace, std::uint64_t uuid, const Span& span) {
+    const Event& event = *span.event;
+    packet([&](pbf_writer& packet) {
+      packet.add_uint64(packet::kTimestamp, static_cast<std::uint64_t>(span.begin_ns));
+      pbf_writer begin(packet, packet::kTrackEvent);
+      begin.add_enum(slice::kType, slice::kBegin);
+      begin.add_uint64(slice::kTrack, uuid);
+      begin.add_string(slice::kName, title_of(trace, event));
+      annotate(begin, "bytes", event.bytes);
+      annotate(begin, event.kind == Kind::step ? "piece" : "step", event.number);
+      if (event.message != Message::none) annotate(begin, "peer", event.peer);
+      if (event.message == Message::sent && span.message > 0) {
+        begin.add_fixed64(slice::kFlow, span.message);
+      }
+    });
+    packet([&](pbf_writer& packet) {
+      packet.add_uint64(packet::kTimestamp, static_cast<std::uint64_t>(span.end_ns));
+      pbf_writer end(packet, packet::kTrackEvent);
+      end.add_enum(slice::kType, slice::kEnd);
+      end.add_uint64(slice::kTrack, uuid);
+      // Receiving begins with waiting, before the message is sent: the arrow goes to its end.
+      if (event.message == Message::received && span.message > 0) {
+        end.add_fixed64(slice::kLastOfFlow, span.message);
+      }
+    });
+  }
+
+  std::ostream& out_;
+  std::string buffer_;
+  std::uint64_t tracks_ = 0;
+  std::uint64_t processes_ = 0;
+};
+
+}  // namespace
+
+void write_perfetto(std::ostream& out, const Timeline& timeline) {
+  Writer writer(out);
+  for (const RankRows& rank : timeline.ranks) writer.rank(rank);
+}
+
+}  // namespace gradwire::trace

@@ -1,0 +1,71 @@
+#include "trace/recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <span>
+
+#include "gradwire/error.h"
+#include "trace/trace_file.h"
+
+namespace gradwire::trace {
+namespace {
+
+constexpr std::size_t kMostTexts = 65536;
+
+std::string path_in(const std::string& directory, const Origin& origin) {
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
+  if (failure) {
+    throw Error(ErrorCode::io,
+                fmt::format("no trace can be written to {}: {}", directory, failure.message()));
+  }
+  return fmt::format("{}/rank{}-{:016x}{}", directory, origin.rank, origin.communicator,
+                     kTraceSuffix);
+}
+
+}  // namespace
+
+std::int64_t now_ns() noexcept {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+Recorder::Recorder(const std::string& directory, const Origin& origin, std::size_t capacity)
+    : path_(path_in(directory, origin)), origin_(origin), ring_(capacity) {
+  static_cast<void>(text(""));
+  if (const std::string failure = save(); !failure.empty()) {  // not only when there is something
+    throw Error(ErrorCode::io, failure);
+  }
+}
+
+Text Recorder::text(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  const bool full = texts_.size() >= kMostTexts;
+  const std::string key(full && !numbers_.contains(std::string(text)) ? "…" : text);
+  const auto [known, is_new] = numbers_.try_emplace(key, static_cast<Text>(texts_.size()));
+  if (is_new) texts_.push_back(key);
+  return known->second;
+}
+
+void Recorder::add(const Event& event) noexcept {
+  const std::lock_guard lock(mutex_);
+  ring_[added_++ % ring_.size()] = event;
+}
+
+std::string Recorder::save() const noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    const auto kept = static_cast<std::size_t>(std::min<std::uint64_t>(added_, ring_.size()));
+    const std::size_t oldest = added_ > kept ? added_ % ring_.size() : 0;
+    const std::span<const Event> ring(ring_.data(), kept);
+    write_trace(path_, origin_, added_ - kept, texts_, ring.subspan(oldest), ring.first(oldest));
+    return {};
+  } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+}  // namespace gradwire::trace

@@ -1,0 +1,46 @@
+// The traces of all ranks on one clock, as rows of spans: what writers draw.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trace/trace_file.h"
+
+namespace gradwire::trace {
+
+struct Span {
+  const Event* event = nullptr;
+  std::int64_t begin_ns = 0;  ///< since 1970, on the clock of rank 0
+  std::int64_t end_ns = 0;
+  /// A message is sent in one span and received in another, which have the same number; 0: none, or
+  /// the other end is not in the trace.
+  std::uint64_t message = 0;
+};
+
+/// Spans that do not overlap, in the order of time. Operations that were under way at once are in
+/// different rows.
+struct Row {
+  std::string name;
+  std::vector<Span> spans;
+};
+
+struct RankRows {
+  const RankTrace* trace = nullptr;
+  std::string name;  ///< "rank 2"
+  std::vector<Row> rows;
+};
+
+struct Timeline {
+  std::vector<RankRows> ranks;
+  std::uint64_t messages = 0;  ///< of which both ends are there
+};
+
+/// `traces` are ordered as `read_traces` returns them, and must outlive the result.
+Timeline join(std::span<const RankTrace> traces);
+
+/// "encode fc1.weight", for people.
+std::string title_of(const RankTrace& trace, const Event& event);
+
+}  // namespace gradwire::trace

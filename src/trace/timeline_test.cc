@@ -1,0 +1,102 @@
+#include "trace/timeline.h"
+
+#include <gtest/gtest.h>
+
+namespace gradwire::trace {
+namespace {
+
+constexpr Text kSend = 1, kReceive = 2, kReduce = 3, kLayer = 4;
+
+RankTrace trace_of(std::uint32_t rank, std::int64_t clock_offset_ns, std::vector<Event> events) {
+  return {{.communicator = 1, .clock_offset_ns = clock_offset_ns, .rank = rank, .size = 2},
+          1000,
+          0,
+          {"", "send", "receive", "all_reduce", "fc1.weight"},
+          std::move(events)};
+}
+
+Event send(std::int64_t begin, std::int64_t end, std::uint32_t at, std::uint32_t peer) {
+  return {.begin_ns = begin,
+          .end_ns = end,
+          .number = 5,
+          .what = kSend,
+          .layer = kLayer,
+          .peer = peer,
+          .at = at,
+          .message = Message::sent};
+}
+
+Event receive(std::int64_t begin, std::int64_t end, std::uint32_t at, std::uint32_t peer) {
+  Event event = send(begin, end, at, peer);
+  event.what = kReceive;
+  event.message = Message::received;
+  return event;
+}
+
+TEST(Timeline, clocks_that_differ_are_put_on_that_of_rank_0) {
+  const std::vector<RankTrace> traces{trace_of(0, 0, {send(10, 20, 0, 1)}),
+                                      trace_of(1, 500, {receive(505, 530, 0, 0)})};
+  const Timeline timeline = join(traces);
+  EXPECT_EQ(timeline.ranks[0].rows[0].spans[0].begin_ns, 1010);
+  EXPECT_EQ(timeline.ranks[1].rows[0].spans[0].begin_ns, 1005);
+  EXPECT_EQ(timeline.ranks[1].rows[0].spans[0].end_ns, 1030);
+}
+
+TEST(Timeline, first_rank_is_missing_and_the_others_still_agree) {
+  const std::vector<RankTrace> traces{trace_of(1, 500, {receive(505, 530, 0, 0)})};
+  EXPECT_EQ(join(traces).ranks[0].rows[0].spans[0].begin_ns, 1505);
+}
+
+TEST(Timeline, messages_of_a_piece_are_joined_in_their_order) {
+  const std::vector<RankTrace> traces{
+      trace_of(0, 0, {send(10, 20, 0, 1), send(20, 30, 1, 1)}),
+      trace_of(1, 0, {receive(5, 40, 0, 0), receive(40, 41, 1, 0)})};
+  const Timeline timeline = join(traces);
+  EXPECT_EQ(timeline.messages, 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_NE(timeline.ranks[0].rows[0].spans[i].message, 0u);
+    EXPECT_EQ(timeline.ranks[0].rows[0].spans[i].message,
+              timeline.ranks[1].rows[0].spans[i].message);
+  }
+}
+
+TEST(Timeline, pieces_whose_begin_was_overwritten_are_not_joined) {
+  const std::vector<RankTrace> traces{trace_of(0, 0, {send(20, 30, 1, 1)}),
+                                      trace_of(1, 0, {receive(5, 40, 0, 0)})};
+  EXPECT_EQ(join(traces).messages, 0u);
+}
+
+TEST(Timeline, operations_that_overlap_are_in_rows_of_their_own) {
+  const auto operation = [](std::int64_t begin, std::int64_t end) {
+    return Event{.begin_ns = begin, .end_ns = end, .what = kReduce, .kind = Kind::operation};
+  };
+  const std::vector<RankTrace> traces{
+      trace_of(0, 0, {operation(0, 10), operation(5, 8), operation(9, 12), operation(10, 11)})};
+  const Timeline timeline = join(traces);
+  const auto& rows = timeline.ranks[0].rows;
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].spans.size(), 2u);
+  EXPECT_EQ(rows[1].spans.size(), 2u);
+  EXPECT_EQ(rows[1].name, "operations 2");
+}
+
+TEST(Timeline, communicators_are_not_mixed) {
+  std::vector<RankTrace> traces{trace_of(0, 0, {send(10, 20, 0, 1)}),
+                                trace_of(1, 0, {receive(5, 30, 0, 0)})};
+  traces[1].origin.communicator = 2;
+  const Timeline timeline = join(traces);
+  EXPECT_EQ(timeline.messages, 0u);
+  EXPECT_EQ(timeline.ranks[1].name, "rank 1 of 2 (group 2)");
+}
+
+TEST(Timeline, titles_name_layers_and_what_was_not_done) {
+  const RankTrace trace = trace_of(0, 0, {});
+  Event event = send(0, 1, 0, 1);
+  EXPECT_EQ(title_of(trace, event), "send fc1.weight");
+  event.more_layers = 3;
+  event.state = State::unfinished;
+  EXPECT_EQ(title_of(trace, event), "send fc1.weight and 3 more (unfinished)");
+}
+
+}  // namespace
+}  // namespace gradwire::trace

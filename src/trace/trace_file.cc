@@ -1,0 +1,153 @@
+#include "trace/trace_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <tuple>
+
+#include "gradwire/error.h"
+
+namespace gradwire::trace {
+namespace {
+
+constexpr char kMagic[8] = {'g', 'w', 't', 'r', 'a', 'c', 'e', '1'};
+constexpr std::uint32_t kMostLanes = 64;  // as in `ConnectOptions`
+
+struct Header {
+  char magic[8];
+  Origin origin;
+  std::int64_t unix_minus_steady_ns;
+  std::uint64_t overwritten;
+  std::uint64_t text_bytes;  // a text: its length in 4 bytes, its letters
+  std::uint64_t events;
+};
+static_assert(sizeof(Header) == 64);
+
+std::int64_t unix_minus_steady_ns() {
+  const auto unix = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::nanoseconds(unix).count() - now_ns();
+}
+
+std::string packed(std::span<const std::string> texts) {
+  std::string bytes;
+  for (const std::string& text : texts) {
+    const auto length = static_cast<std::uint32_t>(text.size());
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
+    bytes += text;
+  }
+  return bytes;
+}
+
+void put(std::ofstream& file, std::span<const Event> events) {
+  file.write(reinterpret_cast<const char*>(events.data()),
+             static_cast<std::streamsize>(events.size_bytes()));
+}
+
+[[noreturn]] void refuse(const std::string& path, std::string_view what) {
+  throw Error(ErrorCode::bad_frame,
+              fmt::format("{} is no trace that this version of gradwire can read: {}", path, what));
+}
+
+std::string contents_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file) {
+    throw Error(ErrorCode::io, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
+  }
+  return bytes;
+}
+
+std::vector<std::string> unpacked(const std::string& path, std::string_view bytes) {
+  std::vector<std::string> texts;
+  while (!bytes.empty()) {
+    std::uint32_t length = 0;
+    if (bytes.size() < sizeof length) refuse(path, "a text has no length");
+    std::memcpy(&length, bytes.data(), sizeof length);
+    bytes.remove_prefix(sizeof length);
+    if (bytes.size() < length) refuse(path, "a text ends too early");
+    texts.emplace_back(bytes.substr(0, length));
+    bytes.remove_prefix(length);
+  }
+  return texts;
+}
+
+bool is_possible(const Event& event, const RankTrace& trace) {
+  return event.begin_ns <= event.end_ns && event.what < trace.texts.size() &&
+         event.layer < trace.texts.size() && event.peer < trace.origin.size &&
+         event.lane < kMostLanes && static_cast<std::uint8_t>(event.kind) < kKinds &&
+         event.message <= Message::received && event.state <= State::unfinished;
+}
+
+}  // namespace
+
+void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
+                 std::span<const std::string> texts, std::span<const Event> events,
+                 std::span<const Event> later_events) {
+  const std::string names = packed(texts);
+  Header header{{},          origin,       unix_minus_steady_ns(),
+                overwritten, names.size(), events.size() + later_events.size()};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  const std::string part = path + ".part";
+  std::ofstream file(part, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  file.write(names.data(), static_cast<std::streamsize>(names.size()));
+  put(file, events);
+  put(file, later_events);
+  file.close();
+  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
+    throw Error(ErrorCode::io,
+                fmt::format("the trace {} cannot be written: {}", path, std::strerror(errno)));
+  }
+}
+
+RankTrace read_trace(const std::string& path) {
+  const std::string bytes = contents_of(path);
+  Header header;
+  if (bytes.size() < sizeof header) refuse(path, "it is too short");
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse(path, "it begins otherwise");
+  const std::size_t rest = bytes.size() - sizeof header;
+  if (header.text_bytes > rest || header.events != (rest - header.text_bytes) / sizeof(Event) ||
+      (rest - header.text_bytes) % sizeof(Event) != 0) {
+    refuse(path, "it has not the length that it says");
+  }
+  if (header.origin.rank >= header.origin.size) refuse(path, "it is of no rank");
+  RankTrace trace{header.origin, header.unix_minus_steady_ns, header.overwritten, {}, {}};
+  trace.texts = unpacked(path, std::string_view(bytes).substr(sizeof header, header.text_bytes));
+  trace.events.resize(header.events);
+  std::memcpy(trace.events.data(), bytes.data() + sizeof header + header.text_bytes,
+              header.events * sizeof(Event));
+  if (!std::ranges::all_of(trace.events, [&](const Event& e) { return is_possible(e, trace); })) {
+    refuse(path, "it has an event that cannot be");
+  }
+  return trace;
+}
+
+std::vector<RankTrace> read_traces(const std::string& directory) {
+  std::error_code failure;
+  std::vector<RankTrace> traces;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, failure)) {
+    if (entry.path().extension() == kTraceSuffix) traces.push_back(read_trace(entry.path()));
+  }
+  if (failure) {
+    throw Error(ErrorCode::io, fmt::format("cannot read {}: {}", directory, failure.message()));
+  }
+  if (traces.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("there is no trace in {}; gradwire run --trace {} writes one per rank "
+                            "when it ends",
+                            directory, directory));
+  }
+  std::ranges::sort(traces, {}, [](const RankTrace& trace) {
+    return std::tuple(trace.origin.communicator, trace.origin.rank);
+  });
+  return traces;
+}
+
+}  // namespace gradwire::trace

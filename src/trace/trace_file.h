@@ -1,0 +1,42 @@
+// The file that a rank leaves: whose events they are, the texts they name, the events.
+//
+// It is written and read by the same version of gradwire, on hosts of the same byte order: who
+// wants to keep or to pass on a trace makes one for Perfetto of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trace/recorder.h"
+
+namespace gradwire::trace {
+
+inline constexpr std::string_view kTraceSuffix = ".gwtrace";
+
+/// What a rank has recorded.
+struct RankTrace {
+  Origin origin;
+  std::int64_t unix_minus_steady_ns = 0;  ///< of this rank's clocks, when the file was written
+  std::uint64_t overwritten = 0;          ///< earlier events, which are lost
+  std::vector<std::string> texts;
+  std::vector<Event> events;  ///< in the order of their ends, nearly
+};
+
+/// Writes `events`, then `later_events`. Readers see the old file or the new one, nothing between.
+/// Throws `Error(io)`.
+void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
+                 std::span<const std::string> texts, std::span<const Event> events,
+                 std::span<const Event> later_events);
+
+/// Throws `Error(io)` when it cannot be read and `Error(bad_frame)` when it is something else, or
+/// damaged: whatever it returns is safe to use.
+RankTrace read_trace(const std::string& path);
+
+/// All that ranks have left in a folder, by communicator and rank. Throws as `read_trace`, and
+/// `Error(invalid_argument)` when there is none.
+std::vector<RankTrace> read_traces(const std::string& directory);
+
+}  // namespace gradwire::trace

@@ -1,0 +1,93 @@
+// `gradwire trace`: the traces that ranks have left, as one file for a viewer.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradwire/error.h"
+#include "subcommands.h"
+#include "trace/chrome_writer.h"
+#include "trace/perfetto_writer.h"
+
+namespace gradwire::cli {
+namespace {
+
+struct Options {
+  std::string folder;
+  std::string output;
+  std::string format = "perfetto";
+};
+
+struct Totals {
+  std::size_t spans = 0;
+  std::int64_t begin_ns = std::numeric_limits<std::int64_t>::max();
+  std::int64_t end_ns = std::numeric_limits<std::int64_t>::min();
+
+  double seconds() const { return spans == 0 ? 0 : static_cast<double>(end_ns - begin_ns) / 1e9; }
+};
+
+Totals totals_of(const trace::Timeline& timeline) {
+  Totals totals;
+  for (const trace::RankRows& rank : timeline.ranks) {
+    for (const trace::Row& row : rank.rows) {
+      totals.spans += row.spans.size();
+      for (const trace::Span& span : row.spans) {
+        totals.begin_ns = std::min(totals.begin_ns, span.begin_ns);
+        totals.end_ns = std::max(totals.end_ns, span.end_ns);
+      }
+    }
+  }
+  return totals;
+}
+
+void print_lost(const trace::Timeline& timeline) {
+  for (const trace::RankRows& rank : timeline.ranks) {
+    if (rank.trace->overwritten == 0) continue;
+    fmt::print("{} has its last {} events; {} earlier ones were overwritten\n", rank.name,
+               rank.trace->events.size(), rank.trace->overwritten);
+  }
+}
+
+void run(const Options& options) {
+  const std::vector<trace::RankTrace> traces = trace::read_traces(options.folder);
+  const trace::Timeline timeline = trace::join(traces);
+  std::ofstream file(options.output, std::ios::binary);
+  (options.format == "chrome" ? trace::write_chrome : trace::write_perfetto)(file, timeline);
+  file.close();
+  if (!file) throw Error(ErrorCode::io, "cannot write " + options.output);
+  print_lost(timeline);
+  const Totals totals = totals_of(timeline);
+  fmt::print("{}: {} ranks, {} spans, {} messages, {:.3f} s; open it at https://ui.perfetto.dev\n",
+             options.output, timeline.ranks.size(), totals.spans, timeline.messages,
+             totals.seconds());
+}
+
+}  // namespace
+
+void add_trace(CLI::App& gradwire) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command =
+      *gradwire.add_subcommand("trace", "Join the traces of all ranks into one file, on one clock");
+  command
+      .add_option("folder", options->folder,
+                  "Where ranks left their traces; from other hosts, copy them here")
+      ->required();
+  command.add_option("-o,--output", options->output, "The file to write")->required();
+  command
+      .add_option("--format", options->format,
+                  "perfetto (default), or chrome: JSON on the clock of torch.profiler's traces")
+      ->check(CLI::IsMember({"perfetto", "chrome"}));
+  command.footer(
+      "Examples:\n"
+      "  gradwire run --trace run/ --nproc-per-node 4 train.py\n"
+      "  gradwire trace run/ -o job.pftrace\n"
+      "  gradwire trace run/ -o job.json --format chrome");
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace gradwire::cli
