@@ -128,11 +128,6 @@ def test_a_wrong_codec_in_the_environment_is_refused_as_well(capsys, monkeypatch
     assert "bits takes a whole number from 1 to 8" in refused(capsys, "train.py")
 
 
-def test_a_switch_that_is_neither_on_nor_off_is_refused(capsys, monkeypatch):
-    monkeypatch.setenv("GRADWIRE_FEEDBACK", "yes")
-    assert "GRADWIRE_FEEDBACK is 'yes'; set it to 1 or 0" in refused(capsys, "train.py")
-
-
 def test_a_warmup_without_residuals_or_below_zero_is_refused(capsys):
     assert "--warmup is for --residual" in refused(capsys, "--warmup", "3", "train.py")
     line = refused(capsys, "--residual", "0.01", "--warmup", "-3", "train.py")

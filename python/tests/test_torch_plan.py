@@ -140,7 +140,7 @@ def refused_plans(rank: int, path: str) -> list[str]:
         {"plan": "/no/such/plan.json"},
         {"plan": path},
         {"plan": plan_of(WAYS), "codec": "sign"},
-        {"plan": plan_of(WAYS), "feedback": True},
+        {"plan": plan_of(WAYS), "codecs": {"head": "sign"}},
         {"plan": plan_of(WAYS), "exact": ["head"]},
         {"plan": plan_of(["sign+feedback:momentum=0.9"])},
         {"plan": {"gradwire_plan": 1, "layers": [{"layers": "haed", "way": "none"}]}},
