@@ -12,6 +12,7 @@
 namespace gradwire::pytorch {
 namespace {
 
+constexpr int kOwedExchanges = 2;
 constexpr std::uint64_t kStepsPerMeasurement = 50;  // of errors, which costs a decoding
 
 template <class Predicate>
@@ -83,7 +84,8 @@ std::string_view Rule::layer_name() const {
 }
 
 bool Rule::has_feedback() const {
-  return any_stage(*this, [](const Way& way) { return way.feedback.has_value(); });
+  return owed_exchanges > 0 ||
+         any_stage(*this, [](const Way& way) { return way.feedback.has_value(); });
 }
 
 bool Rule::has_momentum() const {
@@ -92,7 +94,7 @@ bool Rule::has_momentum() const {
 }
 
 bool Rule::keeps_something() const {
-  return has_momentum() || any_stage(*this, [](const Way& way) {
+  return owed_exchanges > 0 || has_momentum() || any_stage(*this, [](const Way& way) {
            return way.feedback && !way.codec.traits().lossless;
          });
 }
@@ -110,6 +112,7 @@ void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
     layer->totals.name = rule.name;
     layer->totals.codec = rule.stages.back().way.codec.spec();
     layer->totals.elements = rule.elements;
+    rule.owed_exchanges = layer->rule.keeps_something() ? kOwedExchanges : 0;
     layer->rule = std::move(rule);
     look_for_misuse(*layer);
   }
@@ -215,6 +218,11 @@ void Compression::look_for_misuse(Layer& layer) {
   }
 }
 
+void Compression::count_owed(Layer& layer, const Way& way) {
+  if (way.feedback || layer.rule.owed_exchanges == 0) return;
+  if (--layer.rule.owed_exchanges == 0) look_for_misuse(layer);
+}
+
 void Compression::check_received_once(const Layer& layer, const LayerUse::Findings& findings) {
   TORCH_CHECK_VALUE(!findings.added, "gradwire: ", layer.rule.layer_name(),
                     " got several gradients for one step of the optimizer, of which the first "
@@ -316,6 +324,7 @@ void Compression::start(const Waiting& waiting) {
     const Rule& rule = layers[i]->rule;
     Tensor tensor{.name = rule.name, .view = part, .way = stage_at(rule.stages, step).way};
     if (exact_scopes > 0) tensor.way.codec = Way{}.codec;
+    count_owed(*layers[i], tensor.way);
     if (tensor.way.codec.traits().lossless) {
       Together& together = exact[tensor.way.route];
       together.tensors.push_back(tensor);

@@ -26,11 +26,14 @@ struct Rule {
   std::string name{};  ///< unique in the process: the model's number, a slash, the layer's name
   std::uint64_t elements = 0;
   std::vector<Stage> stages{Stage{}};  ///< of its plan
-  float weight_decay = 0;              ///< this share of the weights is added to their gradient
+  /// Exchanges without feedback before nothing can be lost any more of what an earlier rule kept:
+  /// one delivers it, and before the next one it is seen whether that was used.
+  int owed_exchanges = 0;
+  float weight_decay = 0;  ///< this share of the weights is added to their gradient
 
   /// As the model's author named it, for messages.
   std::string_view layer_name() const;
-  /// In some stage.
+  /// In some stage, or something is still owed.
   bool has_feedback() const;
   bool has_momentum() const;
   /// Whether an exchange leaves something for the next one.
@@ -123,6 +126,8 @@ class Compression {
   /// Adds weights to their gradient, if that was asked for.
   static void decay(const Layer& layer, const at::Tensor& parameter, const at::Tensor& range);
   static void look_for_misuse(Layer& layer);
+  /// An exchange by this way begins.
+  static void count_owed(Layer& layer, const Way& way);
   /// Throws where results of exchanges were used twice, or not at all.
   static void check_received_once(const Layer& layer, const LayerUse::Findings& findings);
   /// What some rank has found. Waits for all ranks, where they may differ.

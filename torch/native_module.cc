@@ -184,8 +184,10 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
   std::unordered_map<const void*, Rule> rules;
   for (const auto& [parameter, layer] : layers) {
     const auto& [name, elements, weight_decay] = layer;
-    rules[reinterpret_cast<const void*>(parameter)] = {prefix + name, elements,
-                                                       plan.stages_of(name), weight_decay};
+    rules[reinterpret_cast<const void*>(parameter)] = {.name = prefix + name,
+                                                       .elements = elements,
+                                                       .stages = plan.stages_of(name),
+                                                       .weight_decay = weight_decay};
   }
   compression.set_rules(std::move(rules));
 }

@@ -58,6 +58,7 @@ void add_plans(py::module_& module) {
       .def(py::init(&Way::parse), py::arg("text"))
       .def_property_readonly("codec", [](const Way& way) { return way.codec.spec(); })
       .def_property_readonly("text", &Way::text)
+      .def_readonly("route", &Way::route)
       .def_property_readonly("has_feedback",
                              [](const Way& way) { return way.feedback.has_value(); })
       .def_property_readonly(

@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 02_backend.py
 
-All collectives of torch.distributed work, and stay exact. GRADWIRE_CODEC, GRADWIRE_EXACT and
-GRADWIRE_FEEDBACK say how gradients are compressed; with GRADWIRE_SUMMARY=1 rank 0 tells at the end
+All collectives of torch.distributed work, and stay exact. GRADWIRE_CODEC and GRADWIRE_EXACT,
+or GRADWIRE_PLAN, say how gradients are compressed; with GRADWIRE_SUMMARY=1 rank 0 tells at the end
 what it saved.
 """
 

@@ -16,6 +16,9 @@ import os, signal, sys, threading, time
 import gradwire
 import numpy as np
 
+# Who runs tests in the background has the shell ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 def interrupted(wait):
     '''Seconds from Ctrl-C to KeyboardInterrupt.'''
     pressed = []

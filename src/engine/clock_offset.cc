@@ -18,6 +18,7 @@
 
 #include "base/checksum.h"
 #include "gradwire/error.h"
+#include "net/job.h"
 
 namespace gradwire::engine {
 namespace {
@@ -80,6 +81,7 @@ class Exchange final : private Inbox {
   }
   static void yield() { sched_yield(); }
   void sleep() {
+    keep_waiting();
     if (!router_.arm()) return;
     pollfd polled{router_.event(), POLLIN, 0};
     poll(&polled, 1, kPollMs);

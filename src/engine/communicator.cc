@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <thread>
 
@@ -84,6 +85,11 @@ std::string route_of(std::span<const Tensor> tensors) {
   return route;
 }
 
+/// Where nobody is left who could be told.
+void report(const std::string& failure) {
+  if (!failure.empty()) std::fprintf(stderr, "gradwire: the trace is lost: %s\n", failure.c_str());
+}
+
 EngineOptions recorded(EngineOptions engine, trace::Recorder* recorder) {
   engine.recorder = recorder;
   return engine;
@@ -107,12 +113,12 @@ class Ranked final : public Communicator {
       return;
     }
     engine_.reset();
-    if (recorder_) recorder_->save();  // nobody is left to hear what went wrong
+    if (recorder_) report(recorder_->save());
   }
 
   std::uint32_t rank() const noexcept override { return me_; }
   std::uint32_t size() const noexcept override { return ranks_.count; }
-  trace::Recorder* recorder() noexcept override { return recorder_.get(); }
+  trace::Recorder* recorder() noexcept override { return home_.here() ? recorder_.get() : nullptr; }
 
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
     auto operation = make(Collective::all_reduce, tensors, options, 0);

@@ -189,6 +189,25 @@ TEST(Conserved, a_way_without_feedback_leaves_a_tensor_of_another_size_alone) {
   EXPECT_EQ(ranks[0]->save_residuals().size(), saved.size());
 }
 
+TEST(Conserved, what_is_kept_is_not_lent_twice_and_survives_a_failure) {
+  RanksHere ranks = Communicator::in_process(2);
+  Numbers x(1000, 1.0f), y(1000, 1.0f), z(1000);
+  const Tensor kept{"x", {x.data(), x.size()}, Way::parse("topk:density=0.1+feedback")};
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers own(1000, 1.0f);
+    const Tensor tensor{"x", {own.data(), own.size()}, kept.way};
+    me.all_reduce({&tensor, 1}).wait();
+  });
+  const auto before = ranks[0]->save_residuals();
+  const Tensor exact{"x", {y.data(), y.size()}}, again{"x", {z.data(), z.size()}};
+  Work under_way = ranks[0]->all_reduce({&exact, 1});  // rank 1 never comes
+  EXPECT_THROW(ranks[0]->all_reduce({&again, 1}), Error);
+  EXPECT_THROW(ranks[0]->all_reduce({&kept, 1}), Error);
+  ranks[1].reset();
+  EXPECT_THROW(under_way.wait(), Error);
+  EXPECT_EQ(ranks[0]->save_residuals().size(), before.size());
+}
+
 /// Momentum makes numbers that half precision does not hold.
 TEST(Conserved, one_rank_alone_keeps_what_rounding_takes) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {

@@ -87,7 +87,10 @@ struct Operation {
 
   /// Its end, good or bad. The same tensors may be used again at once.
   void finish(std::optional<Error> failure) {
-    for (Item& item : items) item.residual.reset();
+    for (Item& item : items) {
+      if (failure && item.residual != nullptr) item.residual->ends = false;
+      item.residual.reset();
+    }
     work->finish(std::move(failure));
   }
 };

@@ -112,6 +112,18 @@ bool all_finite(const Bits* numbers, std::size_t count, Bits infinity) noexcept 
   return true;
 }
 
+/// Refuses to lend it twice: whether an operation gets what is kept must not depend on timing.
+void lend(Residual& residual, const std::string& name) {
+  if (residual.lent) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("an operation on a tensor '{}' is under way: wait for it, "
+                    "or give another tensor another name",
+                    name));
+  }
+  residual.lent = true;
+}
+
 }  // namespace
 
 bool all_finite(ConstTensorView input) noexcept {
@@ -214,8 +226,8 @@ Residuals::Loan Residuals::borrow_last(const std::string& name, std::size_t coun
   const auto found = by_name_.find(name);
   if (found == by_name_.end()) return nullptr;
   Residual& known = *found->second;
-  if (known.lent || known.numbers.size() != count) return nullptr;
-  known.lent = true;
+  if (known.numbers.size() != count) return nullptr;
+  lend(known, name);
   return Loan(&known, GiveBack{this});
 }
 
@@ -233,14 +245,7 @@ Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
                     "give another tensor another name",
                     name, count, known->numbers.size()));
   }
-  if (known->lent) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("an operation with feedback on a tensor '{}' is under way: wait for it, "
-                    "or give another tensor another name",
-                    name));
-  }
-  known->lent = true;
+  lend(*known, name);
   return Loan(known.get(), {this});
 }
 
@@ -249,7 +254,7 @@ void Residuals::refuse_while_lent() const {
     if (!residual->lent) continue;
     throw Error(
         ErrorCode::invalid_argument,
-        fmt::format("an operation with feedback on a tensor '{}' is under way: wait for the "
+        fmt::format("an operation on a tensor '{}' is under way: wait for the "
                     "operations before you save or load residuals",
                     name));
   }

@@ -88,8 +88,8 @@ class Residuals {
   Loan borrow(const std::string& name, std::size_t count);
 
   /// What an earlier operation kept of a tensor, for one that keeps nothing: it is to be delivered
-  /// with that and then gone, see `Residual::ends`. Null when there is none of this many elements,
-  /// or it is lent. Any thread.
+  /// with that and then gone, see `Residual::ends`. Null when there is none of this many elements.
+  /// Throws `Error(invalid_argument)` when it is lent. Any thread.
   Loan borrow_last(const std::string& name, std::size_t count);
 
   /// Operations that the communicator began, by which they are told apart.

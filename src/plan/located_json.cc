@@ -13,6 +13,8 @@ namespace {
 
 using Kind = LocatedJson::Kind;
 
+constexpr std::size_t kMostLevels = 16;
+
 /// Counts the lines that the parser has come past.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
@@ -71,9 +73,12 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::json::exception& error) override {
     const std::string_view what = error.what();  // "[…] parse error at line 1, column 2: why"
-    const std::size_t why = what.find(": ");
-    refuse_line(line_, fmt::format("this is no JSON: {}",
-                                   why == std::string_view::npos ? what : what.substr(why + 2)));
+    const std::size_t begin = what.find(": ");
+    std::string why(begin == std::string_view::npos ? what : what.substr(begin + 2));
+    // It quotes what it has read, which may be no text.
+    std::ranges::replace_if(
+        why, [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+    refuse_line(line_, "this is no JSON: " + why);
   }
 
  private:
@@ -93,6 +98,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool open(Kind kind, const char* what) {
+    if (open_.size() == kMostLevels) refuse_line(line_, "there are too many brackets in brackets");
     LocatedJson& value = place();
     value.kind = kind;
     value.text = what;

@@ -1,16 +1,12 @@
-// Patterns of names, as in a shell.
+// Patterns of names, as in a shell and in Python's fnmatch.
 #pragma once
 
-#include <fnmatch.h>
-
-#include <string>
+#include <string_view>
 
 namespace gradwire {
 
 /// `*` stands for any letters, `?` for one, `[a-c]` and `[!a-c]` for one of these and one of the
-/// others. Capital letters are others.
-inline bool matches(const std::string& pattern, const std::string& name) noexcept {
-  return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
-}
+/// others; a bracket that nothing closes stands for itself. Capital letters are others.
+bool matches(std::string_view pattern, std::string_view name) noexcept;
 
 }  // namespace gradwire

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
@@ -22,11 +23,17 @@ using Kind = LocatedJson::Kind;
 
 constexpr std::uint64_t kVersion = 1;
 
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // ---------------------------------------------------------------------------------------------
 // Reading
 
 void require(const LocatedJson& value, Kind kind, std::string_view what) {
-  if (value.kind != kind) refuse_line(value.line, fmt::format("{} here, not {}", what, value.text));
+  if (value.kind == kind) return;
+  const std::string found = value.kind == Kind::text ? quoted(value.text) : value.text;
+  refuse_line(value.line, fmt::format("{} here, not {}", what, found));
 }
 
 void check_keys(const LocatedJson& object, std::string_view what,
@@ -99,10 +106,6 @@ std::vector<Stage> read_stages(const LocatedJson& entry, std::string_view what) 
 // ---------------------------------------------------------------------------------------------
 // Writing
 
-std::string quoted(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 std::string written(const Stage& stage) {
   std::string text = fmt::format("\"way\": {}", quoted(stage.way.text()));
   if (!stage.reason.empty()) text += fmt::format(", \"reason\": {}", quoted(stage.reason));
@@ -156,8 +159,12 @@ Plan Plan::parse(std::string_view json) {
     require(*layers, Kind::list, "'layers' is a list: expected one");
     for (const LocatedJson& entry : layers->list) {
       check_keys(entry, "an entry of layers", {"layers", "way", "reason", "stages"});
-      plan.layers.push_back({text_member(entry, "layers", "an entry of layers"),
-                             read_stages(entry, "an entry of layers without stages")});
+      std::string name = text_member(entry, "layers", "an entry of layers");
+      if (std::ranges::find(plan.layers, name, &LayerPlan::layers) != plan.layers.end()) {
+        refuse_line(entry.line, fmt::format("there is an entry for '{}' before: leave one", name));
+      }
+      plan.layers.push_back(
+          {std::move(name), read_stages(entry, "an entry of layers without stages")});
     }
   }
   if (const LocatedJson* const otherwise = root.find("default")) {
@@ -168,6 +175,9 @@ Plan Plan::parse(std::string_view json) {
 }
 
 Plan Plan::read(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    throw Error(ErrorCode::io, fmt::format("cannot read {}: it is a directory", path));
+  }
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   if (!file.is_open() || file.bad()) {

@@ -84,7 +84,7 @@ TEST(Plan, mistakes_are_named_with_their_line) {
       {"{\"gradwire_plan\": 1", "line 1", {"no JSON"}},
       {"{\"gradwire_plan\": 1,\n\"layers\": [,]}", "line 2", {"no JSON"}},
       {"{\n\"gradwire_plan\": 2\n}", "line 2", {"version 2", "only 1"}},
-      {"{\n\"gradwire_plan\": \"1\"\n}", "line 2", {"expected 1", "not 1"}},
+      {"{\n\"gradwire_plan\": \"1\"\n}", "line 2", {"expected 1", "not \"1\""}},
       {"{\"gradwire_plan\": 1,\n\n\"layer\": []}", "line 3", {"'layer'", "layers, default"}},
       {"{\"gradwire_plan\": 1,\n\"layers\": [],\n\"layers\": []}", "line 3", {"'layers'", "twice"}},
       {"{\"gradwire_plan\": 1, \"layers\": {}}", "line 1", {"'layers' is a list", "an object"}},
@@ -94,6 +94,11 @@ TEST(Plan, mistakes_are_named_with_their_line) {
       {"{\"gradwire_plan\": 1, \"layers\": [{\"layers\": 7,\n\"way\": \"none\"}]}",
        "line 1",
        {"'layers' is a text", "7"}},
+      {"{\"gradwire_plan\": 1, \"layers\": [{\"layers\": \"a\", \"way\": \"none\"},\n{\"layers\": "
+       "\"a\", \"way\": \"none\"}]}",
+       "line 2",
+       {"'a'", "before"}},
+      {"{\"gradwire_plan\": 1,\n\"default\": {\"way\": \"s\xffgn\"}}", "line 2", {"UTF-8", "s?"}},
       {"{\"gradwire_plan\": 1, \"default\": {\n\"wya\": \"none\"}}",
        "line 2",
        {"'wya'", "way, reason, stages"}},
@@ -129,6 +134,14 @@ TEST(Plan, mistakes_are_named_with_their_line) {
   }
 }
 
+TEST(Plan, brackets_without_end_are_refused) {
+  for (const char* bracket : {"[", "{\"a\":"}) {
+    std::string text;
+    for (int i = 0; i < 1'000'000; ++i) text += bracket;
+    EXPECT_NE(complaint([&] { Plan::parse(text); }).find("too many brackets"), std::string::npos);
+  }
+}
+
 TEST(Plan, a_pattern_that_matches_nothing_is_refused) {
   const std::vector<std::string> names{"head.weight", "blocks.0.weight", "blocks.9.weight"};
   const Plan plan = Plan::parse(kExample);
@@ -150,6 +163,8 @@ TEST(Plan, values_that_no_text_gives_are_refused) {
 }
 
 TEST(Plan, a_file_is_named) {
+  EXPECT_NE(complaint([] { Plan::read("/tmp"); }).find("/tmp: it is a directory"),
+            std::string::npos);
   EXPECT_NE(complaint([] { Plan::read("/no/such/plan.json"); }).find("/no/such/plan.json"),
             std::string::npos);
 }

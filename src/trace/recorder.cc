@@ -23,8 +23,8 @@ std::string path_in(const std::string& directory, const Origin& origin) {
     throw Error(ErrorCode::io,
                 fmt::format("no trace can be written to {}: {}", directory, failure.message()));
   }
-  return fmt::format("{}/rank{}-{:016x}{}", directory, origin.rank, origin.communicator,
-                     kTraceSuffix);
+  const std::string folder = std::filesystem::absolute(directory).string();  // programs may leave
+  return fmt::format("{}/rank{}-{:016x}{}", folder, origin.rank, origin.communicator, kTraceSuffix);
 }
 
 }  // namespace

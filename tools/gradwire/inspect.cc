@@ -149,10 +149,12 @@ void show_as_table(const Options& options, const Contents& contents) {
 // -------------------------------------------------------------------------------------------------
 // Plans
 
-/// Frames begin with letters of their own.
+/// Or means to be one: frames begin with letters of their own.
 bool is_plan(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kByteOrderMark)) return true;
   const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && text[first] == '{';
+  return first != std::string_view::npos && (text[first] == '{' || text[first] == '[');
 }
 
 void add_rows(TextTable& table, const std::string& layers, const std::vector<Stage>& stages) {

@@ -39,6 +39,7 @@ def check(
     shape = hashlib.sha256(repr(layers).encode()).hexdigest()
     residual = isinstance(chosen, residual_settings.Settings)
     mine = {"gradwire": gradwire.__version__, _RESIDUAL: "on" if residual else "off"}
+    mine["plan"] = chosen.plan  # before what it stands for
     mine |= {name: _text(value) for name, value in {**asdict(chosen), **more}.items()}
     found = ""
     for group in groups:

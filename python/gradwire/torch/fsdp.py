@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+from collections.abc import Iterable
 from weakref import WeakSet, ref
 
 import torch
@@ -34,6 +35,8 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             "feedback is not available with FSDP; compress without it, with an unbiased codec "
             "such as the default"
         )
+    if weights and Way(weights).has_feedback:
+        raise ValueError("weights have no feedback: nothing of them is held back; leave it out")
     _watch()
     groups = _param_groups(model)
     for group in groups:
@@ -54,6 +57,7 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             for each in group.fsdp_params
         ]
     )
+    _check_routes(plan, names.values(), weights)
     for group in groups:
         layers = {
             id(each): compression.layer(names[id(each.sharded_param)], each, plan, weights)
@@ -66,6 +70,12 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
             group._all_gather_comm = _fsdp_collectives.DefaultAllGather()
     trained = {name for name, each in _layers.named(model) if each.requires_grad}
     report.first_exchange(stats.of(compression), chosen, trained)
+
+
+def _check_routes(plan: Plan, names: Iterable[str], weights: str | None) -> None:
+    ways = [way for name in names for _, way, _ in plan.stages_of(name)]
+    if any(Way(way).route for way in (*ways, weights or "none")):
+        raise ValueError("FSDP2 exchanges layers together, by owners: leave out +route")
 
 
 def _obstacle(sharded) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -54,7 +55,7 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
         return
     speak_at_end()
     given = (chosen.codec, *chosen.codecs.values())
-    short = {Way(text).codec: text.split("+")[0] for text in given}
+    short = {Way(text).codec: _codec_of(text) for text in given}
     layers = [layer for name, layer in found.layers.items() if name in trained]
     counts, elements = Counter(), Counter()
     for layer in layers:
@@ -74,6 +75,11 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
     feedback = "; with feedback" if chosen.has_feedback() else ""
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
     _say(f"{found.who.model}: {', '.join(ways)}{feedback}{_none_sparse(chosen, layers)}; {ranks}")
+
+
+def _codec_of(way: str) -> str:
+    """As it was written, without what stands behind it; a plus before a digit is a number's."""
+    return re.split(r"\+(?!\d)", way)[0]
 
 
 def _none_sparse(chosen: settings.Settings, layers: list[LayerStats]) -> str:
