@@ -12,7 +12,7 @@
 namespace gradwire::pytorch {
 namespace {
 
-constexpr int kOwedExchanges = 2;
+constexpr int kOwedExchanges = 3;  // `LayerUse` finds in the third what was done with the first
 constexpr std::uint64_t kStepsPerMeasurement = 50;  // of errors, which costs a decoding
 
 template <class Predicate>

@@ -26,8 +26,8 @@ struct Rule {
   std::string name{};  ///< unique in the process: the model's number, a slash, the layer's name
   std::uint64_t elements = 0;
   std::vector<Stage> stages{Stage{}};  ///< of its plan
-  /// Exchanges without feedback before nothing can be lost any more of what an earlier rule kept:
-  /// one delivers it, and before the next one it is seen whether that was used.
+  /// Exchanges without feedback until nothing can be lost any more of what an earlier rule kept:
+  /// the first delivers it, and later ones see whether that was used.
   int owed_exchanges = 0;
   float weight_decay = 0;  ///< this share of the weights is added to their gradient
 
