@@ -19,7 +19,7 @@ _REPORTER = "_GRADWIRE_REPORTER"
 know by it that they are none."""
 _SETTINGS = tuple(
     f"GRADWIRE_{name}"
-    for name in ("CODEC", "EXACT", "FEEDBACK", "RESIDUAL", "WARMUP", "CLIP", "CONNECT_TIMEOUT")
+    for name in ("CODEC", "EXACT", "PLAN", "RESIDUAL", "WARMUP", "CLIP", "TRACE", "CONNECT_TIMEOUT")
 )
 """Whoever sets one of these wants something compressed."""
 

@@ -212,7 +212,16 @@ def test_gradwire_run_takes_a_plan(tmp_path):
     done = run(tmp_path, json.dumps(plan))
     assert done.returncode == 0, done.stderr
     assert "1 of 4 layers (49 % of the gradients) travel as fp16" in done.stderr
+    assert "the others exactly; by a plan; 2 ranks" in done.stderr
     assert "no layer matches '9.*' of the plan" in done.stderr
+
+
+def test_a_plan_for_later_is_announced_as_such(tmp_path):
+    stages = [{"way": "none"}, {"from_step": 1000, "way": "sign+feedback"}]
+    plan = {"gradwire_plan": 1, "layers": [{"layers": "0.weight", "stages": stages}]}
+    done = run(tmp_path, json.dumps(plan))
+    assert done.returncode == 0, done.stderr
+    assert "; with feedback; so from step 1000 on, by a plan; 2 ranks" in done.stderr
 
 
 def test_gradwire_run_refuses_a_wrong_plan_at_once(tmp_path):

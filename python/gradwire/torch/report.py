@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
-from ._native import Way, least_sparse_elements
+from ._native import Plan, Way, least_sparse_elements
 from .stats import LayerStats, Stats, human
 
 FSDP1 = (
@@ -74,7 +74,17 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -
         ways.append("the others exactly")
     feedback = "; with feedback" if chosen.has_feedback() else ""
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
-    _say(f"{found.who.model}: {', '.join(ways)}{feedback}{_none_sparse(chosen, layers)}; {ranks}")
+    more = feedback + _from_step(chosen, trained) + _none_sparse(chosen, layers)
+    _say(f"{found.who.model}: {', '.join(ways)}{more}; {ranks}")
+
+
+def _from_step(chosen: settings.Settings, trained: set[str]) -> str:
+    """Since when a plan has layers travel so, if not from the beginning."""
+    if not chosen.plan:
+        return ""
+    plan = Plan.parse(chosen.plan)
+    step = max((plan.stages_of(name)[-1][0] for name in trained), default=0)
+    return f"; so from step {step} on, by a plan" if step else "; by a plan"
 
 
 def _codec_of(way: str) -> str:
