@@ -86,9 +86,9 @@ def residual(rank: int, density: float, **options) -> str:
     return digest(model)
 
 
-def fsdp(rank: int, codec: str) -> str:
+def fsdp(rank: int, codec: str | None, plan: dict | None = None) -> str:
     model = fully_shard(Model())
-    gradwire.torch.compress(model, codec, seed=7)
+    gradwire.torch.compress(model, codec, plan=plan, seed=7)
     train(model, rank)
     whole = Model()
     for own, sharded in zip(whole.parameters(), model.parameters(), strict=True):

@@ -13,10 +13,9 @@ import pytest
 import torch
 from gradwire.torch import residual_settings
 from gradwire.torch._native import Layer
-from test_torch_golden_bits import SHAPES, STEPS, Model, train
+from test_torch_golden_bits import SHAPES, STEPS, Model, fsdp, train
 from torch import nn
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch_ranks import digest, on_ranks
 
@@ -92,23 +91,12 @@ def test_nothing_is_lost_when_a_layer_becomes_exact():
         assert max(losses) < 1e-3
 
 
-def by_fsdp(rank: int, plan: dict) -> str:
-    model = fully_shard(Model())
-    gradwire.torch.compress(model, plan=plan, seed=7)
-    train(model, rank)
-    whole = Model()
-    for own, sharded in zip(whole.parameters(), model.parameters(), strict=True):
-        assert isinstance(sharded, DTensor)
-        own.data = sharded.full_tensor().detach()
-    return digest(whole)
-
-
 def test_fsdp_takes_ways_by_step():
     def alone(way: str) -> dict:
         return {"gradwire_plan": 1, "default": {"way": way}}
 
     changing = plan_of(["none", "grid:step=0.5", "uniform:bits=4"])
-    found = [on_ranks(2, by_fsdp, plan) for plan in (changing, alone("none"), alone("grid"))]
+    found = [on_ranks(2, fsdp, None, plan) for plan in (changing, alone("none"), alone("grid"))]
     assert all(len(set(each)) == 1 for each in found)
     assert len({each[0] for each in found}) == 3
 

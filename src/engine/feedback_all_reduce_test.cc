@@ -63,6 +63,16 @@ struct Gradients {
     for (float& value : x) value = normal(random) + 0.5f;
     return {x, dtype};
   }
+  /// One for each rank; `missing` grows by them.
+  std::vector<Values> for_ranks(std::uint32_t ranks, Dtype dtype, std::vector<double>& missing) {
+    std::vector<Values> all;
+    while (all.size() < ranks) {
+      all.push_back(next(dtype));
+      const Numbers input = all.back().numbers();
+      for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
+    }
+    return all;
+  }
 };
 
 struct Hosts {
@@ -78,12 +88,7 @@ void expect_conserved(const char* codec, const Hosts& hosts, Dtype dtype, bool a
   std::vector<double> missing(kCount);
   Gradients gradients;
   for (std::uint64_t step = 0; step < kSteps; ++step) {
-    std::vector<Values> x;
-    for (std::uint32_t rank = 0; rank < hosts.ranks(); ++rank) {
-      x.push_back(gradients.next(dtype));
-      const Numbers input = x.back().numbers();
-      for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
-    }
+    std::vector<Values> x = gradients.for_ranks(hosts.ranks(), dtype, missing);
     Way way = by(algorithms[step % algorithms.size()], codec);
     way.feedback = Feedback{};
     const auto results = exchange(ranks, std::move(x), way, {.step = step, .average = average});
@@ -158,12 +163,7 @@ TEST(Conserved, when_the_way_changes_all_the_time) {
     std::vector<double> missing(kCount);
     Gradients gradients;
     for (std::uint64_t step = 0; step < kSteps; ++step) {
-      std::vector<Values> x;
-      for (std::uint32_t rank = 0; rank < hosts.ranks(); ++rank) {
-        x.push_back(gradients.next(Dtype::f32));
-        const Numbers input = x.back().numbers();
-        for (std::size_t i = 0; i < kCount; ++i) missing[i] += input[i];
-      }
+      std::vector<Values> x = gradients.for_ranks(hosts.ranks(), Dtype::f32, missing);
       const Way way = Way::parse(ways[step / 3 % std::size(ways)]);
       const auto results = exchange(ranks, std::move(x), way, {.step = step});
       for (const Numbers& result : results) ASSERT_TRUE(same_bits(result, results[0]));

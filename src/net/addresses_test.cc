@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "gradwire/error.h"
+#include "net/tcp_test_helpers.h"
 
 namespace {
 
@@ -43,8 +44,6 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
 
 namespace gradwire {
 namespace {
-
-Deadline in(int milliseconds) { return Clock::now() + std::chrono::milliseconds(milliseconds); }
 
 std::string host_of(const sockaddr* address) {
   char host[NI_MAXHOST];
@@ -82,24 +81,6 @@ std::set<std::string> addresses_of_loopback() {
 std::string port_of(const Listener& listener) {
   const std::string& address = listener.addresses.at(0);
   return address.substr(address.find(' ') + 1);
-}
-
-bool answers(const std::string& host, const std::string& port) {
-  return static_cast<bool>(connect_tcp_address(host + " " + port, in(2000)));
-}
-
-std::string error_of(const std::function<void()>& body, ErrorCode code) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
 }
 
 TEST(ListenTcp, an_address_is_listened_on_alone) {

@@ -14,6 +14,7 @@
 
 #include "gradwire/error.h"
 #include "net/addresses.h"
+#include "net/tcp_test_helpers.h"
 #include "net/test_authority.h"
 #include "transport/transport_test_party.h"
 
@@ -23,8 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint32_t kRanks = 3;
-
-Deadline in(int milliseconds) { return Clock::now() + std::chrono::milliseconds(milliseconds); }
 
 std::string free_port() {
   const std::string address = listen_tcp("127.0.0.1", 0).addresses[0];

@@ -19,13 +19,12 @@
 #include "gradwire/error.h"
 #include "net/addresses.h"
 #include "net/handshake.h"
+#include "net/tcp_test_helpers.h"
 
 namespace gradwire {
 namespace {
 
 namespace fs = std::filesystem;
-
-Deadline in(int milliseconds) { return Clock::now() + std::chrono::milliseconds(milliseconds); }
 
 /// A port that nobody uses now.
 std::string free_port() {
@@ -443,24 +442,6 @@ TEST(TcpStore, holds_so_much_and_no_more) {
   EXPECT_LT(kept, 1024);
   zero->set("a", "", in(5000));
   EXPECT_EQ(zero->get("7", in(5000)), value);
-}
-
-bool answers(const std::string& host, const std::string& port) {
-  return static_cast<bool>(connect_tcp_address(host + " " + port, in(2000)));
-}
-
-std::string error_of(const std::function<void()>& body, ErrorCode code) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    return error.what();
-  }
-  return "no error";
-}
-
-void expect_part(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text << "\nlacks: " << part;
 }
 
 TEST(TcpStoreAddress, the_store_listens_on_its_host_alone) {

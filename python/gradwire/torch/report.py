@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
-from ._native import Plan, Way, least_sparse_elements
+from ._native import Way, least_sparse_elements
 from .stats import LayerStats, Stats, human
 
 FSDP1 = (
@@ -82,7 +82,7 @@ def _from_step(chosen: settings.Settings, trained: set[str]) -> str:
     """Since when a plan has layers travel so, if not from the beginning."""
     if not chosen.plan:
         return ""
-    plan = Plan.parse(chosen.plan)
+    plan = settings.parsed_plan(chosen.plan)
     step = max((plan.stages_of(name)[-1][0] for name in trained), default=0)
     return f"; so from step {step} on, by a plan" if step else "; by a plan"
 

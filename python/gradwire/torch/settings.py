@@ -5,6 +5,7 @@ The only place where the PyTorch side reads the environment.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ _WHY_NO_MOMENTUM = (
     "has momentum, which would be added to the optimizer's own: leave it out; "
     "gradwire.torch.residual has momentum, and sees to the optimizer's"
 )
+
+parsed_plan = functools.cache(Plan.parse)  # settings are asked at every step
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,13 @@ class Settings:
     def plan_for(self, layers: list[Layer]) -> Plan:
         """How the gradient of every layer travels, and why."""
         if self.plan:
-            return Plan.parse(self.plan)
+            return parsed_plan(self.plan)
         return DensePolicy(self.codec, self.exact, list(self.codecs.items())).plan_for(layers)
 
     def has_feedback(self) -> bool:
         """Whether exchanges may leave something for later ones."""
         if self.plan:
-            return Plan.parse(self.plan).has_feedback()
+            return parsed_plan(self.plan).has_feedback()
         return any(Way(text).has_feedback for text in (self.codec, *self.codecs.values()))
 
     def weight_decay_of(self, name: str) -> float:
@@ -66,7 +69,7 @@ class Settings:
     def check_patterns(self, names: list[str]) -> None:
         """Raises when one matches none of a model's parameters, as one with a typing error does."""
         if self.plan:
-            Plan.parse(self.plan).check_matches(names)
+            parsed_plan(self.plan).check_matches(names)
         for pattern in (*self.exact, *self.codecs):
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ValueError(
