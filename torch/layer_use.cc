@@ -25,7 +25,7 @@ class Watch final : public torch::autograd::FunctionPreHook {
       : parameter_(std::move(parameter)), use_(std::move(use)) {}
 
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
-    if (gradients[0].defined()) use_->gradient_comes(parameter_);
+    if (gradients[0].defined()) use_->gradient_comes(parameter_, parameter_.grad());
     return gradients;
   }
 
@@ -55,7 +55,7 @@ void LayerUse::look_for(bool once, bool kept) {
   exchanged_at_ = added_at_ = discarded_at_ = -1;
 }
 
-void LayerUse::gradient_comes(const at::Tensor& parameter) {
+void LayerUse::gradient_comes(const at::Tensor& parameter, const at::Tensor& sum) {
   const std::lock_guard lock(mutex_);
   findings_.used = true;
   if (!once_ && !kept_) return;
@@ -71,7 +71,6 @@ void LayerUse::gradient_comes(const at::Tensor& parameter) {
     received_ = false;
     return;
   }
-  const at::Tensor& sum = parameter.grad();
   received_ = sum.defined() && sum.any().item<bool>();
   added_at_ = once_ && received_ ? version : -1;
   if (received_ || may_have_stepped) return;

@@ -28,12 +28,12 @@ class LayerUse {
   /// not enter another one. `kept`: an exchange leaves something for the next one.
   void look_for(bool once, bool kept);
 
-  /// Before it is accumulated.
-  void gradient_comes(const at::Tensor& parameter);
+  /// Before it is accumulated to `sum`, the parameter's gradient, if there is one.
+  void gradient_comes(const at::Tensor& parameter, const at::Tensor& sum);
 
   Findings take_findings();
 
-  /// DDP makes the result the parameter's gradient.
+  /// DDP or FSDP2 makes the result the parameter's gradient.
   void exchanged(const at::Tensor& parameter);
 
  private:

@@ -149,7 +149,7 @@ def partly_trained(rank: int):
     with gradwire.torch.exact():
         train(model, rank, 1)
     exact = gradwire.torch.stats(model)
-    assert exact.sent_bytes == exact.bytes > 0
+    assert 0 < exact.bytes < exact.sent_bytes < 1.02 * exact.bytes  # and headers
     train(model, rank, 4)
     assert gradwire.torch.stats(model).layers["model.3.weight"].ratio > 3
     return weights_of(model)

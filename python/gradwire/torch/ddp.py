@@ -27,8 +27,9 @@ from . import (
     settings,
     stats,
     steps,
+    unasked,
 )
-from ._native import Backend, Compression
+from ._native import Backend, DdpCompression
 
 _log = logging.getLogger("gradwire")
 _settings: WeakKeyDictionary[Ddp, settings.Settings] = WeakKeyDictionary()
@@ -106,9 +107,9 @@ def _compare(model: Ddp, chosen: settings.Settings) -> None:
     agreement.check([model.process_group], title, chosen, layers.named(model.module))
 
 
-def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
+def _attached(model: Ddp, chosen: settings.Settings) -> DdpCompression:
     group = model.process_group
-    compression = Compression(channels.of(group), group, chosen.seed)
+    compression = DdpCompression(channels.of(group), group, chosen.seed)
     compression.number = None
     _apply(chosen, model, compression)
     compression.attach(model.reducer)
@@ -118,7 +119,7 @@ def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
     return compressions.hold(model, who, compression)
 
 
-def _begin(model: Ddp, compression: Compression, chosen: settings.Settings) -> None:
+def _begin(model: Ddp, compression: DdpCompression, chosen: settings.Settings) -> None:
     """The ranks agree."""
     compression.number = compressions.number(model)
     _set_rules(chosen, model, compression)
@@ -136,7 +137,7 @@ def before_first_forward(model: Ddp) -> None:
         return
     title = layers.title(model.module)
     if _has_own_hook(model):
-        _leave_alone(model, "has a communication hook of its own")
+        unasked.leave_alone(title, "has a communication hook of its own")
         return
     if kept:
         _compress_copy(model, kept)
@@ -149,18 +150,8 @@ def before_first_forward(model: Ddp) -> None:
         chosen = residual_settings.for_script(model, density)
     if model.process_group.rank() == 0:
         names = [name for name, _ in layers.named(model.module)]
-        report.patterns_of_environment(chosen.exact, title, names)
-        if chosen.plan:
-            _warn_of_plan(chosen, title, names)
+        unasked.warn_of_names(chosen, title, names)
     _compress_from_first_exchange(model, chosen)
-
-
-def _warn_of_plan(chosen: settings.Settings, title: str, names: list[str]) -> None:
-    """If it names layers that this model has not: it may be meant for another one."""
-    try:
-        chosen.check_patterns(names)
-    except ValueError as error:
-        _log.warning("gradwire: %s: %s", title, error)
 
 
 def remember(model: Ddp, chosen: settings.Settings) -> None:
@@ -184,7 +175,10 @@ def _compress_copy(model: Ddp, kept: dict[str, Any]) -> None:
 def before_python_reducer(model: Ddp) -> None:
     """Called while such a model is made: it has no first forward pass that we see."""
     if _is_asked_for(model):
-        _leave_alone(model, "has DDP's Python reducer, which exchanges gradients uncompressed")
+        unasked.leave_alone(
+            layers.title(model.module),
+            "has DDP's Python reducer, which exchanges gradients uncompressed",
+        )
 
 
 def take_hook_of_user(model: Ddp, *hook) -> bool:
@@ -306,7 +300,7 @@ def _check_join(divides_by_all: bool) -> None:
         )
 
 
-def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
+def _apply(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
     _settings[model] = chosen
     if _is_residual(model):
         autoload.watch_clipping()
@@ -320,7 +314,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
     compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
 
 
-def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
+def _set_rules(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
     """Under names with the model's number, once it has one."""
     compression.set_rules(
         {
@@ -342,8 +336,7 @@ def _has_own_hook(model: Ddp) -> bool:
 
 def _is_asked_for(model: Ddp) -> bool:
     """Whether a model is compressed whose script says nothing of it."""
-    backend = channels.backend_of(model.process_group, model.device_type)
-    return settings.is_on() or isinstance(backend, Backend)
+    return unasked.is_asked_for([model.process_group], model.device_type)
 
 
 def _say_which_device_is_ours(model: Ddp) -> None:
@@ -359,9 +352,3 @@ def _say_which_device_is_ours(model: Ddp) -> None:
             f"{channels.backend_of(group, mine).name()} has in this group: write "
             f'"{mine}:gradwire", too'
         )
-
-
-def _leave_alone(model: Ddp, why: str) -> None:
-    title = layers.title(model.module)
-    _log.warning("gradwire leaves %s alone: it %s", title, why)
-    report.obstacle(f"{title} {why}")
