@@ -183,6 +183,7 @@ def _watch_groups() -> None:
         original(*args, **kwargs)
         atexit.unregister(_say_that_there_was_no_group)
         if _is_set("GRADWIRE"):
+            _part("fsdp").watch()
             _part("report").joined(distributed.get_rank(), distributed.get_world_size())
         elif distributed.get_rank() == 0:
             _will_say_that_it_is_off(os.getpid())
