@@ -129,7 +129,7 @@ def _watch_scalers() -> None:
     @_around(GradScaler, "scale")
     def scale(original, scaler, outputs):
         if scaler.is_enabled():
-            _part("ddp").check_scaler()
+            _part("compressions").check_scaler()
         return original(scaler, outputs)
 
 

@@ -75,8 +75,8 @@ class HookSpan {
 }  // namespace
 
 DdpCompression::DdpCompression(std::shared_ptr<Channel> channel,
-                         c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed,
-                         bool stages)
+                               c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed,
+                               bool stages)
     : Compression(seed), channel_(std::move(channel)), group_(std::move(group)), stages_(stages) {}
 
 std::vector<LayerPtr> DdpCompression::layers_of(const c10d::GradBucket& bucket) const {
@@ -145,7 +145,8 @@ void DdpCompression::clip(const std::vector<Waiting>& ready) const {
   for (const Waiting& each : ready) at::Tensor(each.bucket.getBuffer()).mul_(local_clip_ / norm);
 }
 
-void DdpCompression::decay(const LayerState& layer, const at::Tensor& parameter, const at::Tensor& range) {
+void DdpCompression::decay(const LayerState& layer, const at::Tensor& parameter,
+                           const at::Tensor& range) {
   const at::NoGradGuard no_grad;
   const float share = layer.rule.weight_decay;
   if (share != 0) as_gradient_of(parameter, range).add_(parameter, share);
@@ -162,8 +163,8 @@ void DdpCompression::watch(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-std::vector<LayerUse::Findings> DdpCompression::agree_on(std::vector<LayerUse::Findings> findings,
-                                                      const std::vector<LayerPtr>& layers) const {
+std::vector<LayerUse::Findings> DdpCompression::agree_on(
+    std::vector<LayerUse::Findings> findings, const std::vector<LayerPtr>& layers) const {
   const bool feedback = std::any_of(layers.begin(), layers.end(), [](const LayerPtr& layer) {
     return layer->rule.has_feedback();
   });
@@ -189,7 +190,7 @@ std::vector<LayerUse::Findings> DdpCompression::agree_on(std::vector<LayerUse::F
 }
 
 std::vector<bool> DdpCompression::used_of(const c10d::GradBucket& bucket,
-                                       const std::vector<LayerPtr>& layers) const {
+                                          const std::vector<LayerPtr>& layers) const {
   std::vector<LayerUse::Findings> found;
   for (const LayerPtr& layer : layers) {
     found.push_back(layer->use ? layer->use->take_findings() : LayerUse::Findings{.used = true});
@@ -262,11 +263,10 @@ void DdpCompression::start_together(const Waiting& waiting, const std::vector<Te
   for (const Tensor& tensor : tensors) {
     exact_bytes.push_back(2 * tensor.view.count * size_of(tensor.view.dtype) * (ranks - 1) / ranks);
   }
-  waiting.completion->add(channel_->communicator()->all_reduce(tensors, waiting.options),
-                          [ledger = ledger_, layers = std::move(layers),
-                           exact_bytes = std::move(exact_bytes)](const Work& work) {
-                            ledger->count(layers, exact_bytes, work.statistics());
-                          });
+  waiting.completion->add(
+      channel_->communicator()->all_reduce(tensors, waiting.options),
+      [ledger = ledger_, layers = std::move(layers), exact_bytes = std::move(exact_bytes)](
+          const Work& work) { ledger->count(layers, exact_bytes, work.statistics()); });
 }
 
 void DdpCompression::count_exact(const std::vector<LayerPtr>& layers,

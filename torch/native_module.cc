@@ -198,8 +198,8 @@ PYBIND11_MODULE(_native, module) {
       .def_property_readonly("steps", &Compression::steps)
       .def("totals", &totals);
 
-  py::class_<DdpCompression, Compression, std::shared_ptr<DdpCompression>>(
-      module, "DdpCompression", py::dynamic_attr())
+  py::class_<DdpCompression, Compression, std::shared_ptr<DdpCompression>>(module, "DdpCompression",
+                                                                           py::dynamic_attr())
       .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>, std::uint64_t,
                     bool>(),
            py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)

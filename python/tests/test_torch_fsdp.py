@@ -256,6 +256,21 @@ def test_replicas_of_shards_exchange_few_bytes(dtype):
         assert layer.ratio > (6 if dtype == torch.float32 else 3)
 
 
+def in_one_shard(rank: int, codec: str):
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicas", "shards"))
+    model = fully_shard(small_model(), mesh=mesh)
+    gradwire.torch.compress(model, codec)
+    train(model, rank, 2)
+    return gradwire.torch.stats(model).layers["3.weight"]
+
+
+def test_errors_of_sums_over_replicas_are_measured():
+    for layer in on_ranks(2, in_one_shard, "uniform:bits=2"):
+        assert 0.05 < layer.nmse < 1
+        assert layer.bytes == 2 * 96 * 64 * 4  # to one other rank, twice one half each
+    assert on_ranks(2, in_one_shard, "none")[0].nmse == 0
+
+
 def replicated_otherwise(rank: int) -> str:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
     model = fully_shard(small_model(), mesh=mesh)

@@ -215,17 +215,6 @@ def keeps_hook_of_user(model: Ddp) -> None:
     left_alone.with_own_hook.add(model)
 
 
-def check_scaler() -> None:
-    """Raises when a loss is scaled while feedback keeps something."""
-    if any(chosen.has_feedback() for chosen in _settings.values()):
-        raise ValueError(
-            "gradients of a model are compressed with feedback, which does not go with a loss "
-            "scaler: what was held back would be in the scale of an earlier step, and a step that "
-            "the scaler skips would lose what was sent. Train in bfloat16, which needs no scaler, "
-            "or compress without feedback"
-        )
-
-
 def takes_over_clipping(
     parameters: Iterable[torch.Tensor], norm: float | None, function: str = ""
 ) -> bool:
@@ -301,7 +290,7 @@ def _check_join(divides_by_all: bool) -> None:
 
 
 def _apply(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
-    _settings[model] = chosen
+    _settings[model] = compression.settings = chosen
     if _is_residual(model):
         autoload.watch_clipping()
     else:

@@ -195,6 +195,7 @@ def _apply(
     compression: FsdpCompression,
     chosen: settings.Settings,
 ) -> None:
+    compression.settings = chosen
     compression.set_seed(chosen.seed)
     compression.set_rules(sharded.parameters, prefix=f"{number}/", plan=sharded.plan(chosen))
 
