@@ -203,7 +203,9 @@ std::vector<bool> DdpCompression::used_of(const c10d::GradBucket& bucket,
   const auto parameters = bucket.getParameters();
   for (std::size_t i = 0; i < layers.size(); ++i) {
     used.push_back(agreed[i].used);
-    if (layers[i]->use && used[i]) layers[i]->use->exchanged(parameters[i]);
+    if (layers[i]->use && used[i]) {
+      layers[i]->use->exchanged({parameters[i], parameters[i]});
+    }
   }
   return used;
 }

@@ -51,7 +51,7 @@ void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
     layer.use = std::make_shared<LayerUse>();
     FsdpCompression::look_for_misuse(layer);
   }
-  if (gradient.weights.numel() == 0) return;  // nothing shows in an empty shard
+  if (gradient.weights.numbers.numel() == 0) return;  // nothing shows in an empty shard
   layer.use->gradient_comes(gradient.weights, gradient.sum.value_or(at::Tensor()));
   FsdpCompression::check_received_once(layer, layer.use->take_findings(), "");
   layer.use->exchanged(gradient.weights);

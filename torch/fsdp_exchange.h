@@ -47,11 +47,11 @@ struct Shard {
   std::size_t elements = 0;
 };
 
-/// A parameter that has a gradient, as its shard on this rank.
+/// A parameter that has a gradient.
 struct ShardGradient {
   const void* parameter = nullptr;
-  at::Tensor weights;
-  std::optional<at::Tensor> sum;  ///< to which its gradient will be added
+  Weights weights;
+  std::optional<at::Tensor> sum;  ///< to which this rank's gradient will be added
 };
 
 /// What is exchanged of the parameters that FSDP2 has put into one group (`FSDPParamGroup`). Its

@@ -92,12 +92,12 @@ std::shared_ptr<ShardExchange> make_shard_exchange(
   return std::make_shared<ShardExchange>(std::move(compression), shards, way);
 }
 
-void begin_shards(
-    ShardExchange& exchange,
-    const std::vector<std::tuple<std::uintptr_t, at::Tensor, std::optional<at::Tensor>>>& given) {
+void begin_shards(ShardExchange& exchange,
+                  const std::vector<std::tuple<std::uintptr_t, at::Tensor, at::Tensor,
+                                               std::optional<at::Tensor>>>& given) {
   std::vector<ShardGradient> gradients;
-  for (const auto& [parameter, weights, sum] : given) {
-    gradients.push_back({reinterpret_cast<const void*>(parameter), weights, sum});
+  for (const auto& [identity, parameter, numbers, sum] : given) {
+    gradients.push_back({reinterpret_cast<const void*>(identity), {parameter, numbers}, sum});
   }
   exchange.begin(gradients);
 }
@@ -225,7 +225,7 @@ PYBIND11_MODULE(_native, module) {
   py::class_<ShardExchange, std::shared_ptr<ShardExchange>>(module, "ShardExchange")
       .def(py::init(&make_shard_exchange), py::arg("compression"),
            py::arg("parameters_and_elements"), py::arg("weights") = std::nullopt)
-      .def("begin", &begin_shards, py::arg("parameters_weights_and_sums"))
+      .def("begin", &begin_shards, py::arg("identities_parameters_numbers_and_sums"))
       .def("reduce_scatter", &ShardExchange::reduce_scatter, py::arg("channel"), py::arg("output"),
            py::arg("input"), py::arg("op"), NoGil())
       .def("all_reduce", &ShardExchange::all_reduce, py::arg("channel"), py::arg("tensor"),

@@ -73,10 +73,13 @@ def test_what_a_script_asks_for_holds():
     assert "1 of 8 layers (30 % of the gradients) travel as sign" in lines[0]
 
 
-def compressed_late(rank: int, late: bool):
+def compressed_late(rank: int, after: str):
     model = sharded()
-    if late:
+    if after == "a step":
         train(model, rank, 1)
+    elif after == "an evaluation":
+        with torch.no_grad():
+            model(torch.zeros(1, 32))
     gradwire.torch.compress(model, "fp16")
     train(model, rank, 1)
     return gradwire.torch.stats(model).layers["inner.3.weight"].codec, list(
@@ -84,9 +87,9 @@ def compressed_late(rank: int, late: bool):
     )
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_script_may_still_ask_later(late):
-    assert on_ranks(2, compressed_late, late, environment=UNCHANGED) == [("fp16", [0])] * 2
+@pytest.mark.parametrize("after", ["nothing", "an evaluation", "a step"])
+def test_a_script_may_still_ask_later(after):
+    assert on_ranks(2, compressed_late, after, environment=UNCHANGED) == [("fp16", [0])] * 2
 
 
 def by_environment(rank: int):
@@ -236,20 +239,24 @@ def twice_as_long(rank: int):
     return weights_of(model)
 
 
-def warned(rank: int) -> list[str]:
+def warned(rank: int, asks: bool) -> list[str]:
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("gradwire").addHandler(handler)
-    train(sharded(), rank, 1)
+    model = sharded()
+    if asks:
+        gradwire.torch.compress(model)
+    train(model, rank, 1)
     return lines
 
 
 def test_a_pattern_that_matches_nothing_is_warned_of():
     environment = {"GRADWIRE": "1", "GRADWIRE_EXACT": "haed.*"}
-    (line,), other = on_ranks(2, warned, environment=environment)
+    (line,), other = on_ranks(2, warned, False, environment=environment)
     assert "no layer of Net matches 'haed.*'" in line
     assert other == []
+    assert on_ranks(2, warned, True, environment=environment) == [[], []]  # it asked otherwise
 
 
 def two_models(rank: int):

@@ -233,7 +233,7 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
         used."""
         self.exchange.begin(
             [
-                (id(each), _local(each.sharded_param), _local(each.sharded_param.grad))
+                (id(each), shard := each.sharded_param, _local(shard), _local(shard.grad))
                 for each in records
             ]
         )
