@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace gradwire::pytorch {
 namespace {
@@ -70,16 +69,17 @@ void Ledger::count_exact(const std::vector<LayerPtr>& layers,
 
 // ---------------------------------------------------------------------------------------------
 
-void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
-  for (auto& [parameter, rule] : rules) {
+void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) {
+  for (const auto& [parameter, rule] : rules) {
     LayerPtr& layer = layers_[parameter];
     if (!layer) layer = std::make_shared<LayerState>();
     const std::lock_guard lock(ledger_->mutex);
     layer->totals.name = rule.name;
     layer->totals.codec = rule.stages.back().way.codec.spec();
     layer->totals.elements = rule.elements;
-    rule.owed_exchanges = layer->rule.keeps_something() ? kOwedExchanges : 0;
-    layer->rule = std::move(rule);
+    const bool owes = layer->rule.keeps_something();
+    layer->rule = rule;
+    layer->rule.owed_exchanges = owes ? kOwedExchanges : 0;
     look_for_misuse(*layer);
   }
 }

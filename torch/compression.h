@@ -79,7 +79,7 @@ class Compression {
   virtual ~Compression() = default;
 
   /// By the identity of the parameter, which is up to DDP and FSDP2. Between steps.
-  void set_rules(std::unordered_map<const void*, Rule> rules);
+  void set_rules(const std::unordered_map<const void*, Rule>& rules);
 
   /// Of random numbers. Between steps.
   void set_seed(std::uint64_t seed) { seed_ = seed; }

@@ -57,7 +57,7 @@ void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
   layer.use->exchanged(gradient.weights);
 }
 
-bool ShardExchange::reduce_scatter(const Channel& channel, at::Tensor output,
+bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& output,
                                    const at::Tensor& input, const c10d::ReduceOp& op) {
   const int ranks = channel.size();
   const auto others = static_cast<std::uint64_t>(ranks - 1);

@@ -71,7 +71,7 @@ class ShardExchange {
   // process group do it. Otherwise they wait until it is done, and throw as `Work::wait`.
 
   /// `output` becomes the sum, or average, of this rank's part of all ranks' `input`.
-  bool reduce_scatter(const Channel& channel, at::Tensor output, const at::Tensor& input,
+  bool reduce_scatter(const Channel& channel, const at::Tensor& output, const at::Tensor& input,
                       const c10d::ReduceOp& op);
   /// `tensor`, which has this rank's shards, becomes the sum over all replicas of them (HSDP).
   bool all_reduce(const Channel& channel, const at::Tensor& tensor, const c10d::ReduceOp& op);

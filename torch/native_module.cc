@@ -142,7 +142,7 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
                                                        .stages = plan.stages_of(name),
                                                        .weight_decay = weight_decay};
   }
-  compression.set_rules(std::move(rules));
+  compression.set_rules(rules);
 }
 
 py::list totals(const Compression& compression) {
