@@ -70,14 +70,14 @@ class Interpreter {
   }
   std::uint32_t chunks() const { return chunks_; }
 
-  /// Which sums lack something that nobody keeps, or that is kept twice; or nothing.
-  std::optional<std::string> lost() const {
+  /// What messages, and with `sums` rounding, take and nobody keeps, or somebody twice; or nothing.
+  std::optional<std::string> lost(bool sums) const {
     for (const Message& message : messages_) {
       if (message.kept == 1) continue;
       return "what a message of rank " + std::to_string(message.maker) + " lacks of chunk " +
              std::to_string(message.first) + " is kept " + std::to_string(message.kept) + " times";
     }
-    for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+    for (std::uint32_t chunk = 0; sums && chunk < chunks_; ++chunk) {
       if (roundings_kept_[chunk] == 1) continue;
       return "what rounding takes of chunk " + std::to_string(chunk) + " is kept " +
              std::to_string(roundings_kept_[chunk]) + " times";

@@ -29,9 +29,7 @@ void reduce(Program& program, const Neighbours& ring) {
 
 /// Messages are passed on as they came: everybody decodes the owner's bytes.
 void gather(Program& program, const Neighbours& ring, Place from) {
-  program.encode(from, ring.me).send(ring.next());
-  if (from == Place::sum) program.keep(from, ring.me);
-  program.echo(from, ring.me);
+  program.encode(from, ring.me).send(ring.next()).keep(from, ring.me).echo(from, ring.me);
   for (Rank hop = 1; hop < ring.count; ++hop) {
     const Rank chunk = (ring.me + ring.count - hop) % ring.count;
     program.receive(ring.previous());

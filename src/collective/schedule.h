@@ -11,8 +11,9 @@
 // `receive`, named by a slot, and live until the slot is written again. The bytes of a message may
 // have any length.
 //
-// What a rank's messages lack of its numbers is kept for the next operation on the same tensor,
-// where that is asked for (`Feedback`): schedules say when, so that nothing is kept twice or lost.
+// What a rank's messages lack of its numbers is kept for the next operation on the same tensor, or
+// measured, where that is asked for (`Feedback`, `OperationOptions::measure_error`): schedules say
+// when, so that nothing is kept twice or lost.
 //
 // Four readers share this description: the engine executes it, `validate` proves it right,
 // `interpret` runs it in memory under hostile orderings, and the planner walks it with a clock.
@@ -98,6 +99,7 @@ struct Algorithm {
   /// In so many of the messages that one rank makes or passes on is the same chunk, at most:
   /// whoever executes a schedule needs memory for them.
   std::uint32_t copies;
+  bool has_exact = false;  ///< some rank encodes messages exactly, whatever the way
 };
 
 /// All algorithms, in the order in which help texts list them.

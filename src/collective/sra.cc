@@ -25,8 +25,7 @@ void scatter(Program& program, const Ranks& ranks, Rank me) {
 void gather(Program& program, const Ranks& ranks, Rank me, Place from) {
   program.encode(from, me);
   each_peer_after(me, ranks.count, [&](Rank peer) { program.send(peer); });
-  if (from == Place::sum) program.keep(from, me);
-  program.echo(from, me);
+  program.keep(from, me).echo(from, me);
   each_peer_after(me, ranks.count,
                   [&](Rank peer) { program.receive(peer).decode(kIncoming, Place::output, peer); });
 }

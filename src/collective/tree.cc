@@ -52,8 +52,7 @@ void broadcast(Program& program, const Place2Rank& tree, Rank place, Place from)
     program.receive(tree.rank_at(parent_of(place)));
   }
   each_child(place, tree.ranks.count, [&](Rank child) { program.send(tree.rank_at(child), slot); });
-  if (root && from == Place::sum) program.keep(from, 0);
-  root ? program.echo(from, 0) : program.decode(slot, Place::output, 0);
+  root ? program.keep(from, 0).echo(from, 0) : program.decode(slot, Place::output, 0);
 }
 
 std::string_view refusal(Collective collective, const Ranks&) {

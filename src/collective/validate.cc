@@ -125,7 +125,7 @@ std::optional<std::string> validate(std::span<const Schedule> schedules, Collect
   Interpreter<Symbols> interpreter(schedules, Symbols{});
   if (auto problem = interpreter.run(Greedy())) return problem;
   if (auto problem = Checker(interpreter, collective, ranks).problem()) return problem;
-  return has_sums(collective) ? interpreter.lost() : std::nullopt;
+  return interpreter.lost(has_sums(collective));
 }
 
 }  // namespace gradwire
