@@ -173,7 +173,8 @@ TEST_P(Conserved, in_reduce_scatter_as_well) {
         for (std::uint64_t step = 0; step < 12; ++step) {
           exchange(by(algorithm, std::string(GetParam()) + "+feedback"), step, false);
         }
-        const bool kept = std::ranges::any_of(missing, [](double each) { return each != 0; });
+        const bool kept =
+            std::ranges::any_of(missing, [](double each) { return std::fabs(each) > 1e-3; });
         const bool exact = Codec::parse(GetParam()).traits().lossless && dtype == Dtype::f32;
         EXPECT_EQ(kept, count > 1 && !exact);
         exchange(by(algorithm), 12, true);  // delivers the rest
