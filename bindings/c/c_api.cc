@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "c_api/arguments.h"
-#include "c_api/failure.h"
+#include "arguments.h"
+#include "failure.h"
 #include "gradwire/codec.h"
 #include "gradwire/environment.h"
 #include "gradwire/frame.h"

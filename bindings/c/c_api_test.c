@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "c_api/expect.h"
+#include "expect.h"
 
 enum { COUNT = 1000, CAPACITY = 1 << 16 };
 

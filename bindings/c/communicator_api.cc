@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "c_api/arguments.h"
-#include "c_api/failure.h"
+#include "arguments.h"
+#include "failure.h"
 #include "gradwire/communicator.h"
 #include "gradwire/gradwire.h"
 

@@ -1,4 +1,4 @@
-#include "c_api/failure.h"
+#include "failure.h"
 
 #include <algorithm>
 #include <array>

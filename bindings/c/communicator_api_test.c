@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "c_api/expect.h"
+#include "expect.h"
 #include "gradwire/gradwire.h"
 
 enum { COUNT = 1200, PIECE = 128, MAX_RANKS = 4, PATH_BYTES = 256 };
