@@ -31,48 +31,6 @@ namespace {
 // -------------------------------------------------------------------------------------------------
 // Errors
 
-const char* name_of(Status status) {
-  switch (status) {
-    case Status::ok:
-      return "ok";
-    case Status::buffer_too_small:
-      return "buffer_too_small";
-    case Status::invalid_argument:
-      return "invalid_argument";
-    case Status::truncated:
-      return "truncated";
-    case Status::corrupt:
-      return "corrupt";
-    case Status::unsupported_version:
-      return "unsupported_version";
-    case Status::unknown_codec:
-      return "unknown_codec";
-    case Status::count_mismatch:
-      return "count_mismatch";
-  }
-  return "unknown";
-}
-
-const char* name_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::invalid_spec:
-      return "invalid_spec";
-    case ErrorCode::invalid_argument:
-      return "invalid_argument";
-    case ErrorCode::bad_frame:
-      return "bad_frame";
-    case ErrorCode::unavailable:
-      return "unavailable";
-    case ErrorCode::io:
-      return "io";
-    case ErrorCode::timeout:
-      return "timeout";
-    case ErrorCode::peer_failed:
-      return "peer_failed";
-  }
-  return "unknown";
-}
-
 /// Becomes gradwire.Error with this code; finer than gradwire::Error, which calls every status that
 /// a frame can have `bad_frame`.
 class FrameError : public std::runtime_error {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "codec/kernels/cast.h"
+#include "tensor/cast.h"
 
 namespace gradwire::engine {
 namespace {

@@ -1,12 +1,12 @@
-#include "codec/kernels/cast.h"
+#include "tensor/cast.h"
 
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "codec/kernels/cast.cc"
+#define HWY_TARGET_INCLUDE "tensor/cast.cc"
 #include <hwy/foreach_target.h>
 
-#include "codec/kernels/vector-inl.h"
+#include "tensor/dtype_vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::HWY_NAMESPACE {

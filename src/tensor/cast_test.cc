@@ -1,4 +1,4 @@
-#include "codec/kernels/cast.h"
+#include "tensor/cast.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "codec/codec_test_data.h"
+#include "tensor/tensor_test_data.h"
 
 namespace gradwire::test {
 namespace {
