@@ -5,9 +5,9 @@
 #include <cmath>
 #include <random>
 
-#include "codec/kernels/cast.h"
 #include "engine/engine_test_ranks.h"
 #include "feedback/residuals.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-#include "codec/kernels/cast.h"
+#include "tensor/cast.h"
 
 namespace gradwire::engine {
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <random>
 
-#include "codec/kernels/cast.h"
 #include "feedback/residuals.h"
 #include "gradwire/codec.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
-#include "codec/kernels/cast.h"
 #include "gradwire/codec.h"
 #include "gradwire/communicator.h"
 #include "gradwire/error.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

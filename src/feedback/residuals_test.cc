@@ -5,9 +5,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "codec/kernels/cast.h"
 #include "gradwire/communicator.h"
 #include "gradwire/error.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {
