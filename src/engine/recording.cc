@@ -56,10 +56,10 @@ void Recording::begun(Lane& lane) const noexcept {
   };
   if (!lane.source) {
     for (const Share& share : lane.shares) {
-      share.line->layout.each_part(
-          share.range, [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
-            see(operation.items[share.line->items[index]].source);
-          });
+      share.line->layout.each_part(share.range,
+                                   [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
+                                     see(operation.items[share.line->items[index]].source);
+                                   });
     }
   }
   const bool none = first == operation.layers.size();
