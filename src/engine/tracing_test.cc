@@ -39,7 +39,7 @@ std::vector<trace::RankTrace> traces_of(const ConnectOptions& options) {
     RanksHere ranks = Communicator::in_process(kRanks, options);
     on_all_ranks(ranks, exchange);
   }
-  return trace::read_traces(options.trace);
+  return trace::read_traces(options.trace).traces;
 }
 
 class Tracing : public testing::TestWithParam<std::string> {
@@ -172,7 +172,7 @@ TEST_P(TracedTransport, ranks_that_connect_agree_on_number_and_clock) {
   const auto errors =
       connect_and_exchange(GetParam(), std::vector<std::string>(kRanks, folder.path));
   for (const std::string& error : errors) EXPECT_EQ(error, "");
-  const auto traces = trace::read_traces(folder.path);
+  const auto traces = trace::read_traces(folder.path).traces;
   ASSERT_EQ(traces.size(), kRanks);
   for (const trace::RankTrace& trace : traces) {
     EXPECT_EQ(trace.origin.communicator, traces[0].origin.communicator);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
+#include <queue>
 #include <set>
 #include <tuple>
 
@@ -47,11 +49,26 @@ std::string name_of(Kind kind, std::size_t row) {
   return fmt::format("lane {}", row);
 }
 
-/// Puts a span into the first row in which nothing overlaps it.
-void put(std::vector<std::vector<Span>>& rows, const Span& span) {
-  const auto free = std::ranges::find_if(
-      rows, [&](const auto& row) { return row.empty() || row.back().end_ns <= span.begin_ns; });
-  (free == rows.end() ? rows.emplace_back() : *free).push_back(span);
+/// Puts each span, in the order of their begins, into the first row in which nothing overlaps it.
+std::vector<std::vector<Span>> apart(std::span<const Span> spans) {
+  using Busy = std::pair<std::int64_t, std::size_t>;  // until then; a row
+  std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy;
+  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> free;
+  std::vector<std::vector<Span>> rows;
+  for (const Span& span : spans) {
+    for (; !busy.empty() && busy.top().first <= span.begin_ns; busy.pop()) {
+      free.push(busy.top().second);
+    }
+    if (free.empty()) {
+      free.push(rows.size());
+      rows.emplace_back();
+    }
+    const std::size_t row = free.top();
+    free.pop();
+    rows[row].push_back(span);
+    busy.emplace(span.end_ns, row);
+  }
+  return rows;
 }
 
 std::vector<Row> rows_of(const RankTrace& trace, std::int64_t shift) {
@@ -65,10 +82,9 @@ std::vector<Row> rows_of(const RankTrace& trace, std::int64_t shift) {
     for (auto& [key, all] : spans) {
       if (key.first != kind) continue;
       std::ranges::stable_sort(all, {}, &Span::begin_ns);
-      std::vector<std::vector<Span>> apart;
-      for (const Span& span : all) put(apart, span);
-      for (std::size_t i = 0; i < apart.size(); ++i) {
-        rows.push_back({name_of(kind, kind == Kind::step ? key.second : i), std::move(apart[i])});
+      std::vector<std::vector<Span>> found = apart(all);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        rows.push_back({name_of(kind, kind == Kind::step ? key.second : i), std::move(found[i])});
       }
     }
   }
@@ -119,6 +135,20 @@ void join_messages(std::span<RankRows> ranks, std::uint64_t& messages) {
   });
 }
 
+/// Ranks of a group that left nothing, as ranges of which the name of the group is the end.
+void add_missing(std::vector<std::string>& missing, Traces group, const std::string& name) {
+  std::uint64_t next = 0;
+  const auto skip_to = [&](std::uint64_t rank) {
+    if (rank == next + 1) missing.push_back(fmt::format("rank {}{}", next, name));
+    if (rank > next + 1) missing.push_back(fmt::format("ranks {} to {}{}", next, rank - 1, name));
+  };
+  for (const RankTrace& trace : group) {  // a rank may be there twice, if files were copied
+    skip_to(trace.origin.rank);
+    next = trace.origin.rank + std::uint64_t{1};
+  }
+  skip_to(group.front().origin.size);
+}
+
 }  // namespace
 
 Timeline join(Traces traces) {
@@ -126,12 +156,14 @@ Timeline join(Traces traces) {
   const std::vector<Traces> groups = by_communicator(traces);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::size_t before = timeline.ranks.size();
+    const RankTrace& first = groups[i].front();
+    const std::string group =
+        groups.size() == 1 ? "" : fmt::format(" of {} (group {})", first.origin.size, i + 1);
     for (const RankTrace& trace : groups[i]) {
-      const std::string group =
-          groups.size() == 1 ? "" : fmt::format(" of {} (group {})", trace.origin.size, i + 1);
       timeline.ranks.push_back({&trace, fmt::format("rank {}{}", trace.origin.rank, group),
-                                rows_of(trace, shift_of(trace, groups[i].front()))});
+                                rows_of(trace, shift_of(trace, first))});
     }
+    add_missing(timeline.missing, groups[i], group);
     join_messages(std::span(timeline.ranks).subspan(before), timeline.messages);
   }
   return timeline;

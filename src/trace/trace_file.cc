@@ -19,6 +19,11 @@ namespace {
 constexpr char kMagic[8] = {'g', 'w', 't', 'r', 'a', 'c', 'e', '1'};
 constexpr std::uint32_t kMostLanes = 64;  // as in `ConnectOptions`
 
+// A time on the clock of rank 0 since 1970 is one of events, plus what the wall clock is ahead, plus
+// or minus two offsets: at most 2^62 + 3 * 2^59, at least -2 * 2^59. Their difference fits 63 bits.
+constexpr std::int64_t kMostSteadyNs = std::int64_t{1} << 59;  // 18 years after a host's start
+constexpr std::int64_t kMostUnixNs = std::int64_t{1} << 62;    // until 2116
+
 struct Header {
   char magic[8];
   Origin origin;
@@ -55,6 +60,10 @@ void put(std::ofstream& file, std::span<const Event> events) {
 }
 
 std::string contents_of(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown)) {
+    refuse(path, "it is no file");  // a folder, or a pipe, on which reading would wait
+  }
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (!file) {
@@ -77,10 +86,15 @@ std::vector<std::string> unpacked(const std::string& path, std::string_view byte
   return texts;
 }
 
+bool is_possible(const Origin& origin, std::int64_t unix_minus_steady_ns) {
+  return origin.clock_offset_ns > -kMostSteadyNs && origin.clock_offset_ns < kMostSteadyNs &&
+         unix_minus_steady_ns >= 0 && unix_minus_steady_ns < kMostUnixNs;
+}
+
 bool is_possible(const Event& event, const RankTrace& trace) {
-  return event.begin_ns <= event.end_ns && event.what < trace.texts.size() &&
-         event.layer < trace.texts.size() && event.peer < trace.origin.size &&
-         event.lane < kMostLanes && static_cast<std::uint8_t>(event.kind) < kKinds &&
+  return event.begin_ns >= 0 && event.begin_ns <= event.end_ns && event.end_ns < kMostSteadyNs &&
+         event.what < trace.texts.size() && event.layer < trace.texts.size() &&
+         event.peer < trace.origin.size && event.lane < kMostLanes && static_cast<std::uint8_t>(event.kind) < kKinds &&
          event.message <= Message::received && event.state <= State::unfinished;
 }
 
@@ -118,6 +132,9 @@ RankTrace read_trace(const std::string& path) {
     refuse(path, "it has not the length that it says");
   }
   if (header.origin.rank >= header.origin.size) refuse(path, "it is of no rank");
+  if (!is_possible(header.origin, header.unix_minus_steady_ns)) {
+    refuse(path, "its clocks cannot be");
+  }
   RankTrace trace{header.origin, header.unix_minus_steady_ns, header.overwritten, {}, {}};
   trace.texts = unpacked(path, std::string_view(bytes).substr(sizeof header, header.text_bytes));
   trace.events.resize(header.events);
@@ -129,25 +146,31 @@ RankTrace read_trace(const std::string& path) {
   return trace;
 }
 
-std::vector<RankTrace> read_traces(const std::string& directory) {
+TraceFolder read_traces(const std::string& directory) {
   std::error_code failure;
-  std::vector<RankTrace> traces;
+  TraceFolder folder;
   for (const auto& entry : std::filesystem::directory_iterator(directory, failure)) {
-    if (entry.path().extension() == kTraceSuffix) traces.push_back(read_trace(entry.path()));
+    if (entry.path().extension() != kTraceSuffix) continue;
+    try {
+      folder.traces.push_back(read_trace(entry.path()));
+    } catch (const Error& error) {
+      folder.unreadable.emplace_back(error.what());
+    }
   }
   if (failure) {
     throw Error(ErrorCode::io, fmt::format("cannot read {}: {}", directory, failure.message()));
   }
-  if (traces.empty()) {
+  if (folder.traces.empty() && folder.unreadable.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("there is no trace in {}; gradwire run --trace {} writes one per rank "
                             "when it ends",
                             directory, directory));
   }
-  std::ranges::sort(traces, {}, [](const RankTrace& trace) {
+  std::ranges::sort(folder.unreadable);
+  std::ranges::sort(folder.traces, {}, [](const RankTrace& trace) {
     return std::tuple(trace.origin.communicator, trace.origin.rank);
   });
-  return traces;
+  return folder;
 }
 
 }  // namespace gradwire::trace
