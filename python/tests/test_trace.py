@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -248,6 +249,36 @@ def test_clocks_that_are_far_apart_are_joined(tmp_path):
     # Half of the quickest of 16 answers, on a busy machine, in nanoseconds.
     assert min(took) > -10e6
     assert max(each.end for each in slices) - min(each.begin for each in slices) < 100e9
+
+
+def join_what_is_left(folder: Path) -> subprocess.CompletedProcess:
+    command = [PROGRAM, "trace", folder, "-o", folder / "joined"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_damaged_file_and_a_missing_one_do_not_hide_the_others(job, tmp_path):
+    shutil.copytree(job / "run", tmp_path / "run")
+    left = {path.name.split("-")[0]: path for path in (tmp_path / "run").iterdir()}
+    left["rank1"].write_bytes(left["rank1"].read_bytes()[:-1])
+    left["rank3"].unlink()
+    done = join_what_is_left(tmp_path / "run")
+    assert done.returncode == 1
+    assert f"{left['rank1']} is no trace" in done.stderr
+    assert "it has not the length that it says" in done.stderr
+    assert "rank 1 left no trace" in done.stderr
+    assert "rank 3 left no trace" in done.stderr
+    assert "2 ranks" in done.stdout
+    slices = slices_of((tmp_path / "run" / "joined").read_bytes())
+    assert {each.process for each in slices} == {"rank 0", "rank 2"}
+
+
+def test_when_no_file_can_be_read_nothing_is_written(tmp_path):
+    (tmp_path / "rank0.gwtrace").write_text("no trace")
+    done = join_what_is_left(tmp_path)
+    assert done.returncode == 1
+    assert f"{tmp_path}/rank0.gwtrace" in done.stderr
+    assert "no trace in" in done.stderr and "can be read" in done.stderr
+    assert not (tmp_path / "joined").exists()
 
 
 def test_a_folder_without_traces_is_refused(tmp_path):
