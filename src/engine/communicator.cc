@@ -110,6 +110,7 @@ class Ranked final : public Communicator {
   ~Ranked() override {
     if (!home_.here()) {
       static_cast<void>(engine_.release());
+      static_cast<void>(recorder_.release());
       return;
     }
     engine_.reset();
@@ -336,7 +337,7 @@ class Ranked final : public Communicator {
   const Ranks ranks_;
   const std::uint32_t me_;
   const bool in_memory_;
-  const std::unique_ptr<trace::Recorder> recorder_;  // null: no trace
+  std::unique_ptr<trace::Recorder> recorder_;  // null: no trace
   Residuals residuals_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>

@@ -139,6 +139,27 @@ TEST(TracingFailure, ranks_write_what_they_waited_for_and_the_error_names_the_fi
   }
 }
 
+TEST(TracingFailure, slow_disk_does_not_hold_the_error_back) {
+  const trace::TestFolder folder;
+  auto ranks = Communicator::in_process(
+      2, {.timeout = std::chrono::milliseconds(300), .trace = folder.path});
+  const std::string path = ranks[0]->recorder()->path();
+  const trace::SlowDisk disk(path);
+  Numbers x = integers(100, 0);
+  const Tensor tensor{"alone", {x.data(), x.size()}};
+  Work work = ranks[0]->all_reduce({&tensor, 1});
+  std::string heard;
+  try {
+    work.wait_for(std::chrono::seconds(20));  // of which it needs one
+  } catch (const Error& error) {
+    heard = error.what();
+  }
+  EXPECT_NE(heard.find("is being written to " + path), std::string::npos) << heard;
+  disk.write_all();
+  ranks.clear();
+  EXPECT_FALSE(trace::read_trace(path).events.empty());
+}
+
 /// Ranks that meet in a store, each in a thread; what became of connecting, and of `exchange`.
 std::vector<std::string> connect_and_exchange(const std::string& transport,
                                               const std::vector<std::string>& trace_of_rank) {

@@ -55,15 +55,36 @@ void Recorder::add(const Event& event) noexcept {
   ring_[added_++ % ring_.size()] = event;
 }
 
+Recorder::Kept Recorder::kept() const {
+  const std::lock_guard lock(mutex_);
+  const std::size_t count = std::min<std::uint64_t>(added_, ring_.size());
+  const std::size_t oldest = added_ > count ? added_ % ring_.size() : 0;
+  Kept kept{.events = {}, .texts = texts_, .overwritten = added_ - count};
+  kept.events.reserve(count);
+  const std::span<const Event> ring(ring_.data(), count);
+  for (const auto part : {ring.subspan(oldest), ring.first(oldest)}) {
+    kept.events.insert(kept.events.end(), part.begin(), part.end());
+  }
+  return kept;
+}
+
 std::string Recorder::save() const noexcept {
   try {
-    const std::lock_guard lock(mutex_);
-    const auto kept = static_cast<std::size_t>(std::min<std::uint64_t>(added_, ring_.size()));
-    const std::size_t oldest = added_ > kept ? added_ % ring_.size() : 0;
-    const std::span<const Event> ring(ring_.data(), kept);
-    write_trace(path_, origin_, added_ - kept, texts_, ring.subspan(oldest), ring.first(oldest));
+    const std::lock_guard lock(file_mutex_);
+    const Kept all = kept();
+    write_trace(path_, origin_, all.overwritten, all.texts, all.events);
     return {};
   } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+std::optional<std::string> Recorder::save_within(std::chrono::milliseconds patience) noexcept {
+  try {
+    saving_ = std::async(std::launch::async, [this] { return save(); });
+    if (saving_.wait_for(patience) != std::future_status::ready) return std::nullopt;
+    return saving_.get();
+  } catch (const std::exception& failure) {  // there is no thread to be had
     return failure.what();
   }
 }

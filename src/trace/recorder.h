@@ -7,8 +7,11 @@
 // Threads: any. Failure: only the constructor throws.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -75,18 +78,32 @@ class Recorder {
 
   const std::string& path() const noexcept { return path_; }
 
-  /// Writes all that is kept to `path()`, in place of what was there. Returns what went wrong, or
-  /// an empty text.
+  /// Writes all that is kept to `path()`, in place of what was there. Meanwhile others may record.
+  /// Returns what went wrong, or an empty text.
   std::string save() const noexcept;
 
+  /// The same in a thread of its own, so that a disk that is slow or gone does not hold the caller
+  /// up for longer than `patience`. Nothing: it goes on, and the destructor waits for it. For one
+  /// caller.
+  std::optional<std::string> save_within(std::chrono::milliseconds patience) noexcept;
+
  private:
+  struct Kept {
+    std::vector<Event> events;  // oldest first
+    std::vector<std::string> texts;
+    std::uint64_t overwritten = 0;
+  };
+  Kept kept() const;
+
   const std::string path_;
   const Origin origin_;
+  mutable std::mutex file_mutex_;  // guards the file; taken before mutex_
   mutable std::mutex mutex_;
   std::vector<Event> ring_;                        // guarded by mutex_
   std::uint64_t added_ = 0;                        // guarded by mutex_
   std::vector<std::string> texts_;                 // guarded by mutex_
   std::unordered_map<std::string, Text> numbers_;  // guarded by mutex_
+  std::future<std::string> saving_;                // the last: it uses all others
 };
 
 }  // namespace gradwire::trace

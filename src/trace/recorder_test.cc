@@ -72,6 +72,28 @@ TEST(Recorder, several_threads_lose_nothing) {
   EXPECT_EQ(sum, 4u * 999 * 1000 / 2);
 }
 
+TEST(Recorder, slow_disk_holds_nobody_up_and_is_waited_for_in_the_end) {
+  const TestFolder folder;
+  Recorder recorder(folder.path, {}, 4);
+  recorder.add(numbered(1));
+  SlowDisk disk(recorder.path());
+  EXPECT_EQ(recorder.save_within(std::chrono::milliseconds(1)), std::nullopt);
+  recorder.add(numbered(2));
+  EXPECT_EQ(recorder.text("a"), recorder.text("a"));
+  disk.write_all();
+  ASSERT_EQ(recorder.save(), "");  // the one before is done by then
+  EXPECT_EQ(read_trace(recorder.path()).events.size(), 2u);
+}
+
+TEST(Recorder, disk_that_refuses_is_told_of) {
+  const TestFolder folder;
+  Recorder recorder(folder.path + "/run", {}, 4);
+  std::filesystem::remove_all(folder.path + "/run");
+  const auto failure = recorder.save_within(std::chrono::seconds(10));
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure->find("cannot be written: No such file"), std::string::npos) << *failure;
+}
+
 TEST(Recorder, folder_that_cannot_be_written_is_refused_at_once) {
   EXPECT_THROW(Recorder("/proc/no-such-folder", {}), Error);
 }

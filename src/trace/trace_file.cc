@@ -49,11 +49,6 @@ std::string packed(std::span<const std::string> texts) {
   return bytes;
 }
 
-void put(std::ofstream& file, std::span<const Event> events) {
-  file.write(reinterpret_cast<const char*>(events.data()),
-             static_cast<std::streamsize>(events.size_bytes()));
-}
-
 [[noreturn]] void refuse(const std::string& path, std::string_view what) {
   throw Error(ErrorCode::bad_frame,
               fmt::format("{} is no trace that this version of gradwire can read: {}", path, what));
@@ -101,18 +96,16 @@ bool is_possible(const Event& event, const RankTrace& trace) {
 }  // namespace
 
 void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
-                 std::span<const std::string> texts, std::span<const Event> events,
-                 std::span<const Event> later_events) {
+                 std::span<const std::string> texts, std::span<const Event> events) {
   const std::string names = packed(texts);
-  Header header{{},          origin,       unix_minus_steady_ns(),
-                overwritten, names.size(), events.size() + later_events.size()};
+  Header header{{}, origin, unix_minus_steady_ns(), overwritten, names.size(), events.size()};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   const std::string part = path + ".part";
   std::ofstream file(part, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&header), sizeof header);
   file.write(names.data(), static_cast<std::streamsize>(names.size()));
-  put(file, events);
-  put(file, later_events);
+  file.write(reinterpret_cast<const char*>(events.data()),
+             static_cast<std::streamsize>(events.size_bytes()));
   file.close();
   if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
     throw Error(ErrorCode::io,

@@ -25,11 +25,9 @@ struct RankTrace {
   std::vector<Event> events;  ///< in the order of their ends, nearly
 };
 
-/// Writes `events`, then `later_events`. Readers see the old file or the new one, nothing between.
-/// Throws `Error(io)`.
+/// Readers see the old file or the new one, nothing between. Throws `Error(io)`.
 void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
-                 std::span<const std::string> texts, std::span<const Event> events,
-                 std::span<const Event> later_events);
+                 std::span<const std::string> texts, std::span<const Event> events);
 
 /// Throws `Error(io)` when it cannot be read and `Error(bad_frame)` when it is something else, or
 /// damaged: whatever it returns is safe to use. Times are so bounded that neither putting them on

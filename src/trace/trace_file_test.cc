@@ -24,7 +24,7 @@ std::string refusal_of(const std::function<void(std::string&)>& change) {
   const std::string path = folder.path + "/a.gwtrace";
   const std::vector<std::string> texts{"", "encode"};
   const std::vector<Event> events(2, Event{.what = 1});
-  write_trace(path, {}, 0, texts, events, {});
+  write_trace(path, {}, 0, texts, events);
   std::ifstream in(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
   change(bytes);
@@ -67,7 +67,7 @@ std::string refusal_of_times(std::int64_t begin_ns, std::int64_t end_ns, std::in
   const std::string path = folder.path + "/a.gwtrace";
   const std::vector<std::string> texts{""};
   const std::vector<Event> events{{.begin_ns = begin_ns, .end_ns = end_ns}};
-  write_trace(path, {.clock_offset_ns = offset_ns}, 0, texts, events, {});
+  write_trace(path, {.clock_offset_ns = offset_ns}, 0, texts, events);
   try {
     read_trace(path);
     return {};
@@ -106,8 +106,8 @@ TEST(TraceFile, every_shorter_file_is_refused) {
 TEST(TraceFile, one_that_cannot_be_read_does_not_keep_others_from_it) {
   const TestFolder folder;
   const std::vector<std::string> texts{""};
-  write_trace(folder.path + "/rank1.gwtrace", {.rank = 1, .size = 2}, 0, texts, {}, {});
-  write_trace(folder.path + "/rank0.gwtrace", {.rank = 0, .size = 2}, 0, texts, {}, {});
+  write_trace(folder.path + "/rank1.gwtrace", {.rank = 1, .size = 2}, 0, texts, {});
+  write_trace(folder.path + "/rank0.gwtrace", {.rank = 0, .size = 2}, 0, texts, {});
   std::ofstream(folder.path + "/broken.gwtrace") << "no trace";
   std::filesystem::create_directory(folder.path + "/folder.gwtrace");
   ASSERT_EQ(mkfifo((folder.path + "/pipe.gwtrace").c_str(), 0600), 0);
