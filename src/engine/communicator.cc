@@ -435,9 +435,9 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
   share_cores(engine, options, connected.on_this_host);
   std::unique_ptr<trace::Recorder> recorder;
   if (!options.trace.empty()) {
-    recorder = std::make_unique<trace::Recorder>(
-        options.trace,
-        engine::agree_on_origin(*connected.router, options.rank, options.size, deadline));
+    auto agreed = engine::agree_on_origin(*connected.router, options.rank, options.size, deadline);
+    recorder = std::make_unique<trace::Recorder>(options.trace, agreed.origin);
+    engine.lost = std::move(agreed.lost);
   }
   return std::make_unique<Ranked>(std::move(connected.router), engine, options,
                                   std::move(recorder));
