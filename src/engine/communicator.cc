@@ -357,6 +357,7 @@ void check_options(const ConnectOptions& options) {
   if (options.timeout.count() <= 0) {
     refuse(fmt::format("a timeout of {} ms: take more than 0", options.timeout.count()));
   }
+  if (!options.trace.empty()) trace::make_trace_folder(options.trace);
   if (options.threads > 64) refuse(fmt::format("{} threads: take at most 64", options.threads));
   if (options.algorithm != "auto") {  // whether these ranks can use it is seen when they do
     static_cast<void>(find_algorithm(options.algorithm, Collective::all_reduce, {}));

@@ -63,12 +63,16 @@ struct Origin {
   std::uint32_t size = 1;
 };
 
+/// Makes `directory` if it is missing. Throws `Error(io)` if no file can be made in it; asked before
+/// ranks meet, that keeps none of them waiting.
+void make_trace_folder(const std::string& directory);
+
 class Recorder {
  public:
   /// 28 MiB, in use from the beginning, so that no page faults fall into what is recorded.
   static constexpr std::size_t kEvents = std::size_t{1} << 19;
 
-  /// Makes `directory` if it is missing. Throws `Error(io)` if no file can be made in it.
+  /// Makes and checks `directory`, see `make_trace_folder`.
   Recorder(const std::string& directory, const Origin& origin, std::size_t capacity = kEvents);
 
   /// The number of a text; the same text has the same. Beyond 65536 texts all others are "…".

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "gradwire/error.h"
@@ -94,8 +95,32 @@ TEST(Recorder, disk_that_refuses_is_told_of) {
   EXPECT_NE(failure->find("cannot be written: No such file"), std::string::npos) << *failure;
 }
 
+std::string refusal_of(const std::string& directory) {
+  try {
+    make_trace_folder(directory);
+    return {};
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+    return error.what();
+  }
+}
+
+TEST(Recorder, folder_is_made_and_left_empty) {
+  const TestFolder folder;
+  EXPECT_EQ(refusal_of(folder.path + "/a/b"), "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path + "/a/b"));
+  EXPECT_EQ(refusal_of(folder.path + "/a/b"), "");
+}
+
 TEST(Recorder, folder_that_cannot_be_written_is_refused_at_once) {
-  EXPECT_THROW(Recorder("/proc/no-such-folder", {}), Error);
+  const TestFolder folder;
+  const std::string file = folder.path + "/file";
+  std::ofstream(file) << "x";
+  EXPECT_NE(refusal_of(file).find(file + ": Not a directory; name a folder"), std::string::npos);
+  EXPECT_NE(refusal_of(file + "/in"), "");
+  EXPECT_NE(refusal_of("/proc/no-such-folder"), "");
+  EXPECT_NE(refusal_of("/proc/self"), "");  // it is there, and takes no files
+  EXPECT_THROW(Recorder("/proc/self", {}), Error);
 }
 
 }  // namespace
