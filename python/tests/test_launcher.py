@@ -150,7 +150,7 @@ def test_residuals_and_feedback_together_are_refused(capsys):
 def test_a_trace_that_cannot_be_written_is_refused(capsys, monkeypatch, tmp_path, told):
     file = tmp_path / "file"
     file.touch()
-    for wrong, why in ((file, "Not a directory"), (file / "in", "Not a directory"), ("/proc/x", "")):
+    for wrong, why in ((file, "Not a dir"), (file / "in", "Not a dir"), ("/proc/x", "")):
         if told == "--trace":
             line = refused(capsys, told, str(wrong), "train.py")
         else:

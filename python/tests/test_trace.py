@@ -96,7 +96,7 @@ def slices_of(trace: bytes) -> list[Slice]:
     for packet in packets:
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
-            names[track.uuid] = track.name or track.process.process_name
+            names[track.uuid] = track.name
             parents[track.uuid] = track.parent_uuid
             continue
         track = packet.track_event.track_uuid
@@ -129,6 +129,22 @@ def test_every_rank_has_its_tracks(slices):
     assert set(tracks) == {f"rank {rank}" for rank in range(RANKS)}
     for names in tracks.values():
         assert {"hook", "future", "operations", "lane 0", "lane 1"} <= names
+
+
+def test_tracks_are_shown_in_the_order_of_the_documentation(job):
+    packets = perfetto_trace_pb2.Trace.FromString(join(job)).packet
+    tracks = [each.track_descriptor for each in packets if each.HasField("track_descriptor")]
+    ranks = {track.uuid: track.name for track in tracks if not track.parent_uuid}
+    for track in tracks:
+        if track.uuid in ranks:  # a process would not keep the order of its tracks
+            assert track.child_ordering == perfetto_trace_pb2.TrackDescriptor.EXPLICIT
+            assert not track.HasField("process")
+    kinds = re.compile("hook|future|operations|lane")
+    for uuid in ranks:
+        shown = [track for track in tracks if track.parent_uuid == uuid]
+        shown.sort(key=lambda track: track.sibling_order_rank)
+        order = list(dict.fromkeys(kinds.match(track.name)[0] for track in shown))
+        assert order == ["hook", "future", "operations", "lane"]
 
 
 def test_every_send_has_its_receive(slices):

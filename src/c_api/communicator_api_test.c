@@ -502,7 +502,9 @@ static void options_reach_the_communicator(void) {
   expect_connect_failure(&options, GRADWIRE_IO, "name a folder that can be made and written to");
 }
 
-static int is_trace(const struct dirent* entry) { return strstr(entry->d_name, ".gwtrace") != NULL; }
+static int is_trace(const struct dirent* entry) {
+  return strstr(entry->d_name, ".gwtrace") != NULL;
+}
 
 static void a_traced_rank_leaves_a_file(void) {
   char trace[PATH_BYTES];

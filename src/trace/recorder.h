@@ -63,8 +63,8 @@ struct Origin {
   std::uint32_t size = 1;
 };
 
-/// Makes `directory` if it is missing. Throws `Error(io)` if no file can be made in it; asked before
-/// ranks meet, that keeps none of them waiting.
+/// Makes `directory` if it is missing. Throws `Error(io)` if no file can be made in it; asked
+/// before ranks meet, that keeps none of them waiting.
 void make_trace_folder(const std::string& directory);
 
 class Recorder {

@@ -19,8 +19,9 @@ namespace {
 constexpr char kMagic[8] = {'g', 'w', 't', 'r', 'a', 'c', 'e', '1'};
 constexpr std::uint32_t kMostLanes = 64;  // as in `ConnectOptions`
 
-// A time on the clock of rank 0 since 1970 is one of events, plus what the wall clock is ahead, plus
-// or minus two offsets: at most 2^62 + 3 * 2^59, at least -2 * 2^59. Their difference fits 63 bits.
+// A time on the clock of rank 0 since 1970 is one of events, plus what the wall clock is ahead,
+// plus or minus two offsets: at most 2^62 + 3 * 2^59, at least -2 * 2^59. Their difference fits 63
+// bits.
 constexpr std::int64_t kMostSteadyNs = std::int64_t{1} << 59;  // 18 years after a host's start
 constexpr std::int64_t kMostUnixNs = std::int64_t{1} << 62;    // until 2116
 
@@ -89,8 +90,9 @@ bool is_possible(const Origin& origin, std::int64_t unix_minus_steady_ns) {
 bool is_possible(const Event& event, const RankTrace& trace) {
   return event.begin_ns >= 0 && event.begin_ns <= event.end_ns && event.end_ns < kMostSteadyNs &&
          event.what < trace.texts.size() && event.layer < trace.texts.size() &&
-         event.peer < trace.origin.size && event.lane < kMostLanes && static_cast<std::uint8_t>(event.kind) < kKinds &&
-         event.message <= Message::received && event.state <= State::unfinished;
+         event.peer < trace.origin.size && event.lane < kMostLanes &&
+         static_cast<std::uint8_t>(event.kind) < kKinds && event.message <= Message::received &&
+         event.state <= State::unfinished;
 }
 
 }  // namespace
