@@ -29,8 +29,6 @@ std::uint64_t bytes_of(const Lane& lane) noexcept {
   }
 }
 
-constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
-
 Message message_of(Op op) noexcept {
   return op == Op::send ? Message::sent : op == Op::receive ? Message::received : Message::none;
 }
@@ -59,10 +57,10 @@ void Recording::begun(Lane& lane) const noexcept {
   };
   if (!lane.source) {
     for (const Share& share : lane.shares) {
-      share.line->layout.each_part(
-          share.range, [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
-            see(operation.items[share.line->items[index]].source);
-          });
+      share.line->layout.each_part(share.range,
+                                   [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
+                                     see(operation.items[share.line->items[index]].source);
+                                   });
     }
   }
   const bool none = first == operation.layers.size();
@@ -74,7 +72,7 @@ Event Recording::step_of(const Lane& lane, std::int64_t begin_ns) const noexcept
   const Op op = lane.step().op;
   return {.begin_ns = begin_ns,
           .end_ns = trace::now_ns(),
-          .number = lane.source ? kNoPiece : lane.tag,
+          .number = lane.source ? trace::kNoPiece : lane.tag,
           .bytes = bytes_of(lane),
           .what = ops_[static_cast<std::size_t>(op)],
           .layer = lane.layer,

@@ -84,7 +84,10 @@ class Writer {
       begin.add_uint64(slice::kTrack, uuid);
       begin.add_string(slice::kName, title_of(trace, event));
       annotate(begin, "bytes", event.bytes);
-      annotate(begin, event.kind == Kind::step ? "piece" : "step", event.number);
+      if (event.kind != Kind::step) annotate(begin, "step", event.number);
+      if (event.kind == Kind::step && event.number != kNoPiece) {
+        annotate(begin, "piece", event.number);
+      }
       if (event.message != Message::none) annotate(begin, "peer", event.peer);
       if (event.message == Message::sent && span.message > 0) {
         begin.add_fixed64(slice::kFlow, span.message);

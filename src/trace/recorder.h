@@ -37,10 +37,14 @@ inline constexpr std::uint8_t kKinds = 4;
 enum class Message : std::uint8_t { none, sent, received };
 enum class State : std::uint8_t { done, unfinished };
 
+/// The number of steps that prepare a whole tensor, before it is cut into pieces.
+inline constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
+
 struct Event {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  /// Of a step: the piece, whose number is the same on all ranks. Else: the training step.
+  /// Of a step: the piece, whose number is the same on all ranks, or `kNoPiece`. Else: the training
+  /// step.
   std::uint64_t number = 0;
   std::uint64_t bytes = 0;
   Text what = 0;                  ///< "encode", "all_reduce", …
