@@ -133,8 +133,8 @@ RankTrace read_trace(const std::string& path) {
   RankTrace trace{header.origin, header.unix_minus_steady_ns, header.overwritten, {}, {}};
   trace.texts = unpacked(path, std::string_view(bytes).substr(sizeof header, header.text_bytes));
   trace.events.resize(header.events);
-  std::memcpy(trace.events.data(), bytes.data() + sizeof header + header.text_bytes,
-              header.events * sizeof(Event));
+  const auto stored = std::string_view(bytes).substr(sizeof header + header.text_bytes);
+  std::ranges::copy(stored, reinterpret_cast<char*>(trace.events.data()));
   if (!std::ranges::all_of(trace.events, [&](const Event& e) { return is_possible(e, trace); })) {
     refuse(path, "it has an event that cannot be");
   }
