@@ -139,12 +139,12 @@ def test_tracks_are_shown_in_the_order_of_the_documentation(job):
         if track.uuid in ranks:  # a process would not keep the order of its tracks
             assert track.child_ordering == perfetto_trace_pb2.TrackDescriptor.EXPLICIT
             assert not track.HasField("process")
-    kinds = re.compile("hook|future|operations|lane")
+    kinds = re.compile("hook|future|operations|preparation|lane")
     for uuid in ranks:
         shown = [track for track in tracks if track.parent_uuid == uuid]
         shown.sort(key=lambda track: track.sibling_order_rank)
         order = list(dict.fromkeys(kinds.match(track.name)[0] for track in shown))
-        assert order == ["hook", "future", "operations", "lane"]
+        assert order == ["hook", "future", "operations", "preparation", "lane"]
 
 
 def test_every_send_has_its_receive(slices):

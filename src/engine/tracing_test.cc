@@ -278,6 +278,12 @@ TEST(TracingMismatch, trace_on_some_ranks_only_is_refused_by_all) {
   }
 }
 
+TEST(TracingLanes, traces_of_as_many_as_there_can_be_are_read) {
+  const trace::TestFolder folder;
+  const auto traces = traces_of({.lanes = 64, .threads = 64, .trace = folder.path});
+  EXPECT_EQ(traces.size(), kRanks);
+}
+
 TEST(TracingOff, nothing_is_recorded) {
   auto ranks = Communicator::in_process(1);
   EXPECT_EQ(ranks[0]->recorder(), nullptr);

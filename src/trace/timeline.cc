@@ -8,6 +8,7 @@
 #include <map>
 #include <queue>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 namespace gradwire::trace {
@@ -35,18 +36,28 @@ std::int64_t shift_of(const RankTrace& trace, const RankTrace& first) {
   return first.unix_minus_steady_ns + first.origin.clock_offset_ns - trace.origin.clock_offset_ns;
 }
 
-std::string name_of(Kind kind, std::size_t row) {
-  switch (kind) {
+/// Spans that share rows, in the order in which these are shown.
+enum class Group : std::uint8_t { hook, future, operations, preparation, lane };
+
+Group group_of(const Event& event) {
+  switch (event.kind) {
     case Kind::operation:
-      return row == 0 ? "operations" : fmt::format("operations {}", row + 1);
+      return Group::operations;
     case Kind::hook:
-      return row == 0 ? "hook" : fmt::format("hook {}", row + 1);
+      return Group::hook;
     case Kind::future:
-      return row == 0 ? "future" : fmt::format("future {}", row + 1);
+      return Group::future;
     case Kind::step:
       break;
   }
-  return fmt::format("lane {}", row);
+  return event.number == kNoPiece ? Group::preparation : Group::lane;
+}
+
+std::string name_of(Group group, std::uint8_t lane, std::size_t row) {
+  if (group == Group::lane) return fmt::format("lane {}", lane);
+  constexpr std::string_view kNames[] = {"hook", "future", "operations", "preparation"};
+  const std::string name(kNames[static_cast<std::size_t>(group)]);
+  return row == 0 ? name : fmt::format("{} {}", name, row + 1);
 }
 
 /// Puts each span, in the order of their begins, into the first row in which nothing overlaps it.
@@ -72,20 +83,18 @@ std::vector<std::vector<Span>> apart(std::span<const Span> spans) {
 }
 
 std::vector<Row> rows_of(const RankTrace& trace, std::int64_t shift) {
-  std::map<std::pair<Kind, std::uint8_t>, std::vector<Span>> spans;  // steps: by lane
+  std::map<std::pair<Group, std::uint8_t>, std::vector<Span>> groups;  // steps of pieces: by lane
   for (const Event& event : trace.events) {
-    const std::uint8_t lane = event.kind == Kind::step ? event.lane : 0;
-    spans[{event.kind, lane}].push_back({&event, event.begin_ns + shift, event.end_ns + shift});
+    const Group group = group_of(event);
+    const std::uint8_t lane = group == Group::lane ? event.lane : 0;
+    groups[{group, lane}].push_back({&event, event.begin_ns + shift, event.end_ns + shift});
   }
   std::vector<Row> rows;
-  for (const Kind kind : {Kind::hook, Kind::future, Kind::operation, Kind::step}) {
-    for (auto& [key, all] : spans) {
-      if (key.first != kind) continue;
-      std::ranges::stable_sort(all, {}, &Span::begin_ns);
-      std::vector<std::vector<Span>> found = apart(all);
-      for (std::size_t i = 0; i < found.size(); ++i) {
-        rows.push_back({name_of(kind, kind == Kind::step ? key.second : i), std::move(found[i])});
-      }
+  for (auto& [key, spans] : groups) {
+    std::ranges::stable_sort(spans, {}, &Span::begin_ns);
+    std::size_t row = 0;
+    for (auto& found : apart(spans)) {
+      rows.push_back({name_of(key.first, key.second, row++), std::move(found)});
     }
   }
   return rows;

@@ -82,6 +82,19 @@ TEST(Timeline, operations_that_overlap_are_in_rows_of_their_own) {
   EXPECT_EQ(rows[1].name, "operations 2");
 }
 
+TEST(Timeline, steps_that_prepare_tensors_are_above_those_of_pieces) {
+  Event event = send(0, 10, 0, 1);
+  event.message = Message::none;
+  std::vector<Event> events(3, event);
+  events[1].number = events[2].number = kNoPiece;  // in lanes of their own, which do not matter
+  events[1].lane = 8;
+  events[2].lane = 9;
+  const Timeline timeline = join(std::vector{trace_of(0, 0, std::move(events))});
+  std::vector<std::string> names;
+  for (const Row& row : timeline.ranks[0].rows) names.push_back(row.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"preparation", "preparation 2", "lane 0"}));
+}
+
 TEST(Timeline, spans_that_all_overlap_take_no_time_to_speak_of) {
   constexpr std::int64_t kSpans = 400'000;  // comparing each with each takes a minute
   std::vector<Event> events;

@@ -17,7 +17,8 @@ namespace gradwire::trace {
 namespace {
 
 constexpr char kMagic[8] = {'g', 'w', 't', 'r', 'a', 'c', 'e', '1'};
-constexpr std::uint32_t kMostLanes = 64;  // as in `ConnectOptions`
+// 64 as in `ConnectOptions`, and as many that prepare tensors: one per thread.
+constexpr std::uint32_t kMostLanes = 128;
 
 // A time on the clock of rank 0 since 1970 is one of events, plus what the wall clock is ahead,
 // plus or minus two offsets: at most 2^62 + 3 * 2^59, at least -2 * 2^59. Their difference fits 63
