@@ -79,7 +79,8 @@ def window_of(trace: Path, step: int | None) -> tuple[int, int]:
     begin, end = windows[step]
     margin = int(MARGIN * (end - begin))
     print(f"step {step}, {(end - begin) / 1e6:.1f} ms")
-    return begin - margin, end + margin
+    last = max(end for _, end in windows.values())  # Perfetto does not go beyond the trace
+    return begin - margin, min(end + margin, last)
 
 
 def show(page: Page, port: int, window: tuple[int, int], clicks: list[str]) -> None:
