@@ -270,6 +270,7 @@ PYBIND11_MODULE(_native, module) {
       .def("totals", &totals);
 
   add_plans(module);
+  module.def("make_trace_folder", &trace::make_trace_folder, py::arg("directory"));
   module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("is_exact", [] { return exact_scopes > 0; });

@@ -254,6 +254,7 @@ def connect(
     timeout: float = 60.0,
     lanes: int = 8,
     threads: int = 0,
+    trace: str | os.PathLike[str] = "",
 ) -> Communicator:
     """Connects with the other ranks. `rank` and `size` default to what torchrun sets in RANK and
     WORLD_SIZE, or with the store ``mpi`` to MPI's.
@@ -271,7 +272,9 @@ def connect(
     or ``mpi``. `interface` picks a network interface for tcp by name or address, `port` a port.
     `timeout`, in seconds, is for connecting and for each operation; what is longer than a year, or
     infinite, is a year. `threads` encode and decode; 0
-    leaves their number to the cores of this host.
+    leaves their number to the cores of this host. `trace` is a folder in which each rank leaves a
+    trace when its communicator ends or fails, for ``gradwire trace`` (docs/trace.md); it is made if
+    it is missing. All ranks have one, or none has.
     """
     if store == "mpi":  # gradwire asks MPI itself
         rank, size = rank or 0, 1 if size is None else size
@@ -295,5 +298,6 @@ def connect(
             timeout,
             lanes,
             threads,
+            os.fspath(trace),
         )
     )

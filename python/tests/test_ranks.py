@@ -307,6 +307,18 @@ def test_ranks_without_numbers_are_not_alone_by_mistake(tmp_path, monkeypatch):
     assert gradwire.connect(store=f"file:{tmp_path}").rank == 0
 
 
+def test_traced_ranks_leave_a_file_each(tmp_path):
+    on_ranks(exact_sum, 2, tmp_path / "store", trace=tmp_path / "run")
+    left = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert [name.split("-")[0] for name in left] == ["rank0", "rank1"]
+    assert b"all_reduce" in (tmp_path / "run" / left[0]).read_bytes()
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_others_are_waited_for(tmp_path):
+    with pytest.raises(gradwire.Error, match="name a folder that can be made and written to"):
+        gradwire.connect(0, 2, f"file:{tmp_path}", timeout=600, trace="/proc/no-such-folder")
+
+
 def test_wrong_arguments_raise_with_a_sentence(tmp_path):
     with pytest.raises(gradwire.Error, match="rank 3 is not one of 2 ranks"):
         gradwire.connect(3, 2, f"file:{tmp_path}")

@@ -34,6 +34,7 @@ Engine::Engine(std::unique_ptr<Router> transport, const EngineOptions& options)
       preparing_(std::max(1u, options.workers)),
       mailboxes_(options.size),
       unsent_to_(options.size),
+      lost_(options.lost),
       workers_(options.workers) {
   std::span<std::byte> memory = transport_ ? transport_->send_memory() : std::span<std::byte>();
   if (memory.empty()) {

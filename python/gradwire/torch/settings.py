@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from ._native import DensePolicy, Layer, Plan, Way
+from ._native import DensePolicy, Layer, Plan, Way, make_trace_folder
 
 Number = TypeVar("Number", int, float)
 
@@ -188,6 +188,12 @@ def interface() -> str:
 def trace() -> str:
     """The folder in which ranks leave traces, or none: ``GRADWIRE_TRACE``."""
     return os.environ.get("GRADWIRE_TRACE", "")
+
+
+def check_trace() -> None:
+    """Makes that folder, and raises when nothing can be written to it."""
+    if trace():
+        make_trace_folder(trace())
 
 
 def _number(name: str, text: str, kind: Callable[[str], Number]) -> Number:
