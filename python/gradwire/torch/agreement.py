@@ -18,6 +18,8 @@ _MOST_RANKS_NAMED = 4
 _HEARD = "heard"
 """Under this name a rank passes on what it found in another group."""
 _RESIDUAL = "residual compression"
+_STEP = "step"
+"""Under this name a rank says that it exchanges gradients, from which step on."""
 
 
 def check(
@@ -51,6 +53,35 @@ def check(
         )
 
 
+def check_steps(group: distributed.ProcessGroup, title: str, step: int) -> None:
+    """All ranks of the group call it together, before an exchange of the model of this `title`.
+
+    Raises `ValueError` on all of them unless they are at the same step, on which ways and random
+    numbers depend. Waits as long as an exchange does: this is part of one.
+    """
+    ranks = distributed.get_process_group_ranks(group)
+    try:
+        texts = channels.of(group).all_gather_text(json.dumps({_STEP: step}))
+        told = [_read(text, rank, _STEP) for text, rank in zip(texts, ranks, strict=True)]
+    except distributed.DistBackendError as error:
+        reason = str(error).removeprefix("gradwire: ")
+        raise distributed.DistBackendError(
+            f"gradwire: ranks could not compare at which step of {title} they are: {reason}; call "
+            "gradwire.torch.load_state_dict on all ranks, between the same steps"
+        ) from error
+    here = f"where rank {ranks[0]} is at step {told[0]}"
+    differing = [
+        f"rank {rank} is at step {at} {here}"
+        for rank, at in zip(ranks, told, strict=True)
+        if at != told[0]
+    ]
+    if differing:
+        raise ValueError(
+            f"gradwire: ranks do not agree: {_joined(differing)} of {title}; load checkpoints of "
+            "the same step on all ranks (gradwire.torch.load_state_dict)"
+        )
+
+
 def _compare(
     group: distributed.ProcessGroup,
     title: str,
@@ -66,10 +97,7 @@ def _compare(
     differing = _differences(group, told)
     if any(key == "layers" for key, _ in differing):
         differing = _differences(group, _gather(group, title, layers))
-    said = [text for _, text in differing[:_MOST_RANKS_NAMED]]
-    if len(differing) > len(said):
-        said.append(f"and {len(differing) - len(said)} more ranks differ")
-    return "; ".join(said)
+    return _joined([text for _, text in differing])
 
 
 def _differences(
@@ -86,6 +114,14 @@ def _differences(
             how = " (--residual, or gradwire.torch.residual)" if keys[0] == _RESIDUAL else ""
             found.append((keys[0], f"rank {rank} has {has} where rank {lowest} has {had}{how}"))
     return found
+
+
+def _joined(differing: list[str]) -> str:
+    """Sentences about ranks, or some of them."""
+    said = differing[:_MOST_RANKS_NAMED]
+    if len(differing) > len(said):
+        said.append(f"and {len(differing) - len(said)} more ranks differ")
+    return "; ".join(said)
 
 
 def _phrase(key: str, told: dict[str, str]) -> str:
@@ -109,7 +145,8 @@ def _gather(
         return [_read(text, rank) for text, rank in zip(texts, ranks, strict=True)]
 
 
-def _read(text: str, rank: int) -> dict[str, Any]:
+def _read(text: str, rank: int, key: str = "") -> Any:
+    """What a rank has said, or of a step what it said under this key."""
     try:
         told = json.loads(text)
     except ValueError:
@@ -118,7 +155,10 @@ def _read(text: str, rank: int) -> dict[str, Any]:
         raise distributed.DistBackendError(
             f"rank {rank} sent what is no settings: does it run the same version of gradwire?"
         )
-    return told
+    if (_STEP in told) != (key == _STEP):
+        does = "compresses a model" if key else "exchanges gradients"
+        raise distributed.DistBackendError(f"rank {rank} {does} meanwhile")
+    return told[key] if key else told
 
 
 def _text(value: Any) -> str:

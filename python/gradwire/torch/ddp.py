@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -54,7 +54,7 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
         compression = _attached(model, chosen)
     else:
         _apply(chosen, model, compression)
-    compression.before_first_exchange = None
+    compression.before_first_exchange = compression.compare_steps
     _begin(model, compression, chosen)
 
 
@@ -68,7 +68,9 @@ def _compress_from_first_exchange(model: Ddp, chosen: settings.Settings) -> None
     def before_first_exchange() -> None:
         model = owner()
         _compare(model, chosen)
-        _begin(model, compressions.of(model), chosen)
+        compression = compressions.of(model)
+        _begin(model, compression, chosen)
+        compression.compare_steps()
 
     _attached(model, chosen).before_first_exchange = before_first_exchange
 
@@ -110,6 +112,7 @@ def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
     group = model.process_group
     compression = Compression(channels.of(group), group, chosen.seed)
     compression.number = None
+    compression.compare_steps = _comparison_of_steps(model)
     _apply(chosen, model, compression)
     compression.attach(model.reducer)
     model.logger._set_comm_hook_name("gradwire")
@@ -118,12 +121,26 @@ def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
     return compressions.hold(model, who, compression)
 
 
+def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
+    """What is called before the first exchange, and before the first one after a checkpoint was
+    loaded. Until then ranks load theirs, each by itself.
+    """
+    owner = ref(model)  # which owns its compression, and so this
+    title = layers.title(model.module)
+
+    def compare() -> None:
+        model = owner()
+        agreement.check_steps(model.process_group, title, compressions.of(model).steps)
+
+    return compare
+
+
 def _begin(model: Ddp, compression: Compression, chosen: settings.Settings) -> None:
     """The ranks agree."""
     compression.number = compressions.number(model)
     _set_rules(chosen, model, compression)
     trained = {name for name, each in layers.named(model.module) if each.requires_grad}
-    report.first_exchange(stats.of(compression), chosen, trained)
+    report.first_exchange(stats.of(compression), chosen, trained, compression.plan)
 
 
 def before_first_forward(model: Ddp) -> None:
@@ -222,8 +239,9 @@ def keeps_hook_of_user(model: Ddp) -> None:
 
 
 def check_scaler() -> None:
-    """Raises when a loss is scaled while feedback keeps something."""
-    if any(chosen.has_feedback() for chosen in _settings.values()):
+    """Raises when a loss is scaled while feedback keeps something, or will."""
+    every = map(compressions.of, list(_settings))
+    if any(each is not None and each.has_feedback() for each in every):
         raise ValueError(
             "gradients of a model are compressed with feedback, which does not go with a loss "
             "scaler: what was held back would be in the scale of an earlier step, and a step that "
@@ -322,6 +340,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
 
 def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
     """Under names with the model's number, once it has one."""
+    compression.plan = chosen.plan_for(layers.described(model.module))
     compression.set_rules(
         {
             parameter._cdata: (
@@ -332,7 +351,7 @@ def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) 
             for name, parameter in layers.named(model.module)
         },
         prefix=f"{compression.number}/",
-        plan=chosen.plan_for(layers.described(model.module)),
+        plan=compression.plan,
     )
 
 
