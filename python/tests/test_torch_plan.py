@@ -273,6 +273,70 @@ def test_a_gradient_that_brings_what_was_kept_must_not_be_thrown_away():
     assert later == ""
 
 
+def after_feedback(rank: int) -> tuple[list[str], list[str], list[str]]:
+    """What a plan whose feedback ends with the third step says to skipped steps, and to a scaled
+    loss before each step; and the codec that statistics show after it.
+    """
+    stages = [{"way": "sign+feedback"}, {"from_step": 3, "way": "fp16"}]
+    layers = [{"layers": "*.weight", "stages": stages}]
+    model = Ddp(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)))
+    gradwire.torch.compress(model, plan={"gradwire_plan": 1, "layers": layers})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    scaled, skipped, codecs = [], [], []
+    for step in range(12):
+        optimizer.zero_grad()
+        scaled.append(_complaint(lambda: scaler.scale(torch.ones(1))))
+        loss = model(torch.ones(2, 64)).sum()
+        skipped.append(_complaint(loss.backward))
+        if step < 6 or step % 3 == 0:
+            optimizer.step()
+        codecs.append(gradwire.torch.stats(model).layers["0.weight"].codec)
+    return scaled, skipped, codecs
+
+
+def _complaint(call) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_what_feedback_forbids_is_allowed_when_it_has_ended():
+    """It ends with step 3, which brings what was held back; step 5 sees that this was used."""
+    scaled, skipped, codecs = on_ranks(2, after_feedback)[0]
+    assert ["loss scaler" in each for each in scaled] == 6 * [True] + 6 * [False]
+    assert skipped == 12 * [""]
+    assert [each.split(":")[0] for each in codecs] == 3 * ["sign"] + 9 * ["fp16"]
+
+
+def goes_on_after_feedback(rank: int, state: dict | None) -> tuple[dict, list[str]]:
+    """From the step with which feedback ends: what it kept is in the state, and still to come."""
+    stages = [{"way": "sign+feedback"}, {"from_step": 2, "way": "none"}]
+    model = Ddp(nn.Linear(64, 64))
+    plan = {"gradwire_plan": 1, "layers": [{"layers": "weight", "stages": stages}]}
+    gradwire.torch.compress(model, plan=plan)
+    if state:
+        gradwire.torch.load_state_dict(state[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    said = []
+    for step in range(6 if state else 2):
+        optimizer.zero_grad()
+        said.append(_complaint(model(torch.ones(2, 64)).sum().backward))
+        if said[-1]:
+            break
+        if not state or step != 0:
+            optimizer.step()
+    return gradwire.torch.state_dict(), said
+
+
+def test_what_a_checkpoint_owes_is_guarded():
+    states = [state for state, _ in on_ranks(2, goes_on_after_feedback, None)]
+    _, said = on_ranks(2, goes_on_after_feedback, states)[0]
+    assert any("thrown away without a step" in each for each in said), said
+
+
 def refused_by_fsdp(rank: int) -> list[str]:
     said = []
     for arguments in (

@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import gradwire_autoload as autoload
@@ -21,7 +22,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
-from ._native import Way, least_sparse_elements
+from ._native import Plan, Way, least_sparse_elements
 from .stats import LayerStats, Stats, human
 
 FSDP1 = (
@@ -49,14 +50,21 @@ def obstacle(why: str) -> None:
         _obstacles.append(why)
 
 
-def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -> None:
-    """What will be compressed, of the layers that are trained."""
+def first_exchange(
+    found: Stats, chosen: settings.Settings, trained: set[str], plan: Plan | None = None
+) -> None:
+    """What will be compressed, of the layers that are trained, and how: in the last stage of the
+    `plan`, if one is given."""
     if not found.who.is_first:
         return
     speak_at_end()
     given = (chosen.codec, *chosen.codecs.values())
     short = {Way(text).codec: _codec_of(text) for text in given}
-    layers = [layer for name, layer in found.layers.items() if name in trained]
+    layers = [
+        replace(layer, codec=Way(plan.stages_of(name)[-1][1]).codec) if plan else layer
+        for name, layer in found.layers.items()
+        if name in trained
+    ]
     counts, elements = Counter(), Counter()
     for layer in layers:
         spec = short.get(layer.codec, layer.codec)
