@@ -84,3 +84,24 @@ def in_a_group_of_others(rank: int) -> None:
 
 def test_a_rank_that_is_not_in_the_group_is_told():
     on_ranks(2, in_a_group_of_others)
+
+
+def with_momentum(rank: int) -> list[list[float]]:
+    """What comes of ones, call by call."""
+    received = {"exact": [], "sparse": []}
+    ways = ("none+feedback:momentum=0.5", "topk:density=0.25,select=exact+feedback:momentum=0.5")
+    for _ in range(4):
+        for (name, sums), way in zip(received.items(), ways, strict=True):
+            tensor = torch.tensor([1.0, 2.0, 3.0, 4.0])
+            gradwire.torch.all_reduce(tensor, way, name=name)
+            sums.append(tensor.tolist())
+    return list(received.values())
+
+
+def test_momentum_is_that_of_the_gradients_also_of_what_is_held_back():
+    """As SGD has it: the momentum m becomes m / 2 + g, and what is not sent grows by it."""
+    for exact, sparse in on_ranks(2, with_momentum):
+        assert [sums[3] for sums in exact] == [8, 12, 14, 15]
+        assert sum(1 for sums in sparse for each in sums if each) == 4
+        assert sparse[0] == [0, 0, 0, 8]
+        assert sparse[1] in ([0, 0, 15, 0], [0, 0, 0, 12])

@@ -18,6 +18,8 @@ _MOST_RANKS_NAMED = 4
 _HEARD = "heard"
 """Under this name a rank passes on what it found in another group."""
 _RESIDUAL = "residual compression"
+_WAY = "way of "
+"""Before the name of a layer."""
 _STEP = "step"
 """Under this name a rank says that it exchanges gradients, from which step on."""
 
@@ -34,18 +36,21 @@ def check(
     Raises `ValueError` on all of them, or on none: a rank that finds a difference tells its other
     groups of it before it raises, as they would wait for it in vain.
     """
+    named = list(named)
     layers = {
         f"layer {i}": f"{name} {tuple(each.shape)} of {each.dtype}"
         for i, (name, each) in enumerate(named)
     }
-    shape = hashlib.sha256(repr(layers).encode()).hexdigest()
+    ways = _ways(chosen, [name for name, _ in named])
+    shape = _hash(repr(layers))
     residual = isinstance(chosen, residual_settings.Settings)
     mine = {"gradwire": gradwire.__version__, _RESIDUAL: "on" if residual else "off"}
-    mine["plan"] = chosen.plan  # before what it stands for
-    mine |= {name: _text(value) for name, value in {**asdict(chosen), **more}.items()}
+    given = {**asdict(chosen), **more}
+    mine["plan"] = _hash(given.pop("plan"))  # before what it stands for
+    mine |= {name: _text(value) for name, value in given.items()}
     found = ""
     for group in groups:
-        found = _compare(group, title, {**mine, "layers": shape}, layers, found)
+        found = _compare(group, title, {**mine, "layers": shape}, layers, ways, found)
     if found:
         raise ValueError(
             f"gradwire: ranks do not agree: {found}; give the same settings, and the same model, "
@@ -87,6 +92,7 @@ def _compare(
     title: str,
     mine: dict[str, str],
     layers: dict[str, str],
+    ways: dict[str, str],
     found: str,
 ) -> str:
     """What some rank of the group has found in another one, or else what this group finds."""
@@ -95,8 +101,11 @@ def _compare(
     if any(heard):
         return next(filter(None, heard))
     differing = _differences(group, told)
-    if any(key == "layers" for key, _ in differing):
+    keys = {key for key, _ in differing}
+    if "layers" in keys:
         differing = _differences(group, _gather(group, title, layers))
+    elif "plan" in keys and all(each["plan"] for each in told):
+        differing = _differences(group, _gather(group, title, ways)) or differing
     return _joined([text for _, text in differing])
 
 
@@ -127,8 +136,9 @@ def _joined(differing: list[str]) -> str:
 def _phrase(key: str, told: dict[str, str]) -> str:
     value = told.get(key, "nothing")
     if key == "plan":
-        name = hashlib.sha256(value.encode()).hexdigest()[:8] if value else ""
-        return f"the plan {name} (by its hash)" if name else "no plan"
+        return f"the plan {value[:8]} (by its hash)" if value else "no plan"
+    if key.startswith(_WAY):
+        return f"{value} for {key.removeprefix(_WAY)} in its plan"
     return f"{key} {value}" if key == _RESIDUAL else f"{key}={value}"
 
 
@@ -159,6 +169,23 @@ def _read(text: str, rank: int, key: str = "") -> Any:
         does = "compresses a model" if key else "exchanges gradients"
         raise distributed.DistBackendError(f"rank {rank} {does} meanwhile")
     return told[key] if key else told
+
+
+def _ways(chosen: settings.Settings, names: list[str]) -> dict[str, str]:
+    """By a plan, if there is one, in words."""
+    if not chosen.plan:
+        return {}
+    plan = settings.parsed_plan(chosen.plan)
+    return {
+        f"{_WAY}{name}": ", ".join(
+            f"from step {step} on {way}" if step else way for step, way, _ in plan.stages_of(name)
+        )
+        for name in names
+    }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def _text(value: Any) -> str:

@@ -48,6 +48,7 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
     """
     _check_that_it_can_be(model, chosen)
     _check_keeps_momentum(model, chosen)
+    _check_keeps_plan(model, chosen)
     _compare(model, chosen)
     compression = compressions.of(model)
     if compression is None:
@@ -100,6 +101,16 @@ def _check_keeps_momentum(model: Ddp, chosen: settings.Settings) -> None:
             "optimizer has not, and compress would drop them: keep gradwire.torch.residual, or "
             "make a new DistributedDataParallel model and an optimizer with momentum and weight "
             "decay for it"
+        )
+
+
+def _check_keeps_plan(model: Ddp, chosen: settings.Settings) -> None:
+    """Raises when residual compression would do otherwise than a plan says."""
+    had = _settings.get(model)
+    if had and had.plan and isinstance(chosen, residual_settings.Settings):
+        raise ValueError(
+            "this model travels by a plan, in whose place residual compression would decide how: "
+            "leave out one of them. gradwire.torch.compress(model) ends a plan"
         )
 
 
@@ -166,18 +177,8 @@ def before_first_forward(model: Ddp) -> None:
         chosen = residual_settings.for_script(model, density)
     if model.process_group.rank() == 0:
         names = [name for name, _ in layers.named(model.module)]
-        report.patterns_of_environment(chosen.exact, title, names)
-        if chosen.plan:
-            _warn_of_plan(chosen, title, names)
+        report.patterns_of_environment(chosen, title, names)
     _compress_from_first_exchange(model, chosen)
-
-
-def _warn_of_plan(chosen: settings.Settings, title: str, names: list[str]) -> None:
-    """If it names layers that this model has not: it may be meant for another one."""
-    try:
-        chosen.check_patterns(names)
-    except ValueError as error:
-        _log.warning("gradwire: %s: %s", title, error)
 
 
 def remember(model: Ddp, chosen: settings.Settings) -> None:
@@ -187,7 +188,7 @@ def remember(model: Ddp, chosen: settings.Settings) -> None:
 
 def _compress_copy(model: Ddp, kept: dict[str, Any]) -> None:
     if "density" not in kept:
-        _compress_from_first_exchange(model, settings.Settings(**kept))
+        _compress_from_first_exchange(model, settings.from_kept(kept))
         return
     title = layers.title(model.module)  # whose optimizer is not known
     _log.warning(
