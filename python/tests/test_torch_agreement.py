@@ -455,7 +455,7 @@ def objects(rank: int) -> None:
             gradwire.torch.residual(model, optimizer, seed=seed)
     for wrong in ({"warmup": 1.5}, {"warmup": "5"}, {"reuse": 1.5}):
         ((name, value),) = wrong.items()
-        with pytest.raises(TypeError, match=rf"{name} is {value!r}; give a whole number"):
+        with pytest.raises(TypeError, match=rf"{name} is {value!r}; take a whole number"):
             gradwire.torch.residual(model, optimizer, **wrong)
     for codec in ("sign+feedbak", "sign+feedback:momentum=0.9", "sign+route:snake"):
         with pytest.raises(ValueError, match="feedbak|momentum|snake"):

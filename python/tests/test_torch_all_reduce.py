@@ -73,6 +73,28 @@ def test_counters_are_in_the_state():
         assert not torch.equal(earlier, later)
 
 
+def goes_on_from(rank: int, states: list[dict]) -> str:
+    gradwire.torch.load_state_dict(states[rank])
+    with pytest.raises(ValueError) as refused:
+        reduced("a")
+    return str(refused.value)
+
+
+def calls_by_step(rank: int) -> list[dict]:
+    states = []
+    for _ in range(2):
+        reduced("a")
+        states.append(gradwire.torch.state_dict())
+    return states
+
+
+def test_ranks_with_checkpoints_of_different_steps_are_named():
+    saved = on_ranks(3, calls_by_step)
+    for said in on_ranks(3, goes_on_from, [saved[0][1], saved[1][0], saved[2][1]]):
+        words = "rank 1 has made 1 calls of all_reduce with the name 'a' where rank 0 has made 2"
+        assert said.startswith(f"gradwire: ranks do not agree: {words}; load checkpoints"), said
+
+
 def in_a_group_of_others(rank: int) -> None:
     group = distributed.new_group([0])
     if rank == 0:

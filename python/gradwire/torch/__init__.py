@@ -173,11 +173,11 @@ def residual(
         clip=clip,
         density=density,
         values=values,
-        reuse=whole_number("reuse", reuse),
+        reuse=reuse,
         link=link,
         ranks=inner.process_group.size(),
         small=small,
-        warmup=whole_number("warmup", warmup),
+        warmup=warmup,
         ramp=ramp,
     )
     residual_settings.check_numbers(chosen)
