@@ -35,9 +35,10 @@ def package(build: Path) -> Path:
     shutil.copytree(
         source, folder, copy_function=os.symlink, ignore=shutil.ignore_patterns("*.so", "_built_*")
     )
-    for module in (build / "python").glob("_gradwire*.so"):
+    for module in (build / "bindings" / "python").glob("_gradwire*.so"):
         os.symlink(module, folder / module.name)
-    for file in [*(build / "torch").glob("_native*.so"), build / "torch" / "_built_for.py"]:
+    native = build / "bindings" / "torch"
+    for file in [*native.glob("_native*.so"), native / "_built_for.py"]:
         os.symlink(file, folder / "torch" / file.name)
     return folder.parent
 

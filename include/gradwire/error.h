@@ -23,6 +23,10 @@ enum class Status : std::uint8_t {
   count_mismatch = 7,  ///< the frame holds another number of segments or elements than asked for
 };
 
+/// The value's name as it is written here, for logs and other languages. Static storage; never
+/// null.
+const char* name_of(Status status) noexcept;
+
 /// One sentence on what happened and what to do about it. Static storage; never null.
 const char* describe(Status status) noexcept;
 
@@ -36,6 +40,9 @@ enum class ErrorCode : std::uint8_t {
   timeout = 37,           ///< a deadline passed; `what()` names the rank that was waited for
   peer_failed = 38,       ///< another rank died, left or sent garbage; `what()` names it
 };
+
+/// The value's name as it is written here. Static storage; never null.
+const char* name_of(ErrorCode code) noexcept;
 
 /// The one exception gradwire throws. `what()` says what happened and what to do.
 class Error : public std::runtime_error {

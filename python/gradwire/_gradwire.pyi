@@ -1,4 +1,4 @@
-# The compiled module, python/module.cc. The package documents it.
+# The compiled module, bindings/python/module.cc. The package documents it.
 from typing import Any
 
 __version__: str

@@ -2,6 +2,48 @@
 
 namespace gradwire {
 
+const char* name_of(Status status) noexcept {
+  switch (status) {
+    case Status::ok:
+      return "ok";
+    case Status::buffer_too_small:
+      return "buffer_too_small";
+    case Status::invalid_argument:
+      return "invalid_argument";
+    case Status::truncated:
+      return "truncated";
+    case Status::corrupt:
+      return "corrupt";
+    case Status::unsupported_version:
+      return "unsupported_version";
+    case Status::unknown_codec:
+      return "unknown_codec";
+    case Status::count_mismatch:
+      return "count_mismatch";
+  }
+  return "unknown";
+}
+
+const char* name_of(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::invalid_spec:
+      return "invalid_spec";
+    case ErrorCode::invalid_argument:
+      return "invalid_argument";
+    case ErrorCode::bad_frame:
+      return "bad_frame";
+    case ErrorCode::unavailable:
+      return "unavailable";
+    case ErrorCode::io:
+      return "io";
+    case ErrorCode::timeout:
+      return "timeout";
+    case ErrorCode::peer_failed:
+      return "peer_failed";
+  }
+  return "unknown";
+}
+
 const char* describe(Status status) noexcept {
   switch (status) {
     case Status::ok:

@@ -20,6 +20,28 @@ TEST(Status, every_value_has_its_own_description) {
   EXPECT_STREQ(describe(static_cast<Status>(200)), "unknown status");
 }
 
+TEST(Status, every_value_has_its_own_name) {
+  std::set<std::string> names;
+  for (int status = 0; status < kStatuses; ++status) {
+    names.insert(name_of(static_cast<Status>(status)));
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kStatuses));
+  EXPECT_STREQ(name_of(Status::count_mismatch), "count_mismatch");
+  EXPECT_STREQ(name_of(static_cast<Status>(200)), "unknown");
+}
+
+TEST(ErrorCode, every_value_has_its_own_name) {
+  constexpr int kFirst = 32;
+  constexpr int kLast = 38;
+  std::set<std::string> names;
+  for (int code = kFirst; code <= kLast; ++code) {
+    names.insert(name_of(static_cast<ErrorCode>(code)));
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kLast - kFirst + 1));
+  EXPECT_FALSE(names.contains("unknown"));
+  EXPECT_STREQ(name_of(static_cast<ErrorCode>(200)), "unknown");
+}
+
 TEST(Check, ok_passes) { EXPECT_NO_THROW(check(Status::ok)); }
 
 TEST(Check, failure_throws_its_description) {

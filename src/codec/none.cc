@@ -1,6 +1,6 @@
 // `none`, `fp16` and `bf16`: the numbers as they are, or cast to two bytes each.
-#include "codec/kernels/cast.h"
 #include "codec/registry.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "base/bytes.h"
 #include "base/random_stream.h"
-#include "codec/kernels/cast.h"
 #include "codec/kernels/sift.h"
 #include "codec/registry.h"
 #include "codec/sparse.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/bytes.h"
-#include "codec/kernels/cast.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

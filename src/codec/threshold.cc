@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/random_stream.h"
-#include "codec/kernels/cast.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <random>
 
-#include "codec/kernels/cast.h"
 #include "engine/engine_test_ranks.h"
+#include "tensor/cast.h"
 
 namespace gradwire {
 namespace {

@@ -40,15 +40,12 @@ void write_good(const fs::path& directory) {
 }
 
 void write_bad(const fs::path& directory) {
-  static constexpr const char* kNames[] = {
-      "ok",      "buffer_too_small",    "invalid_argument", "truncated",
-      "corrupt", "unsupported_version", "unknown_codec",    "count_mismatch"};
   fs::create_directories(directory);
   std::FILE* const expected = std::fopen((directory / "expected.tsv").c_str(), "w");
   std::fprintf(expected, "frame\tstatus\n");
   for (const BadCase& bad : bad_cases()) {
     write(directory / (bad.name + ".frame"), bad.frame);
-    std::fprintf(expected, "%s\t%s\n", bad.name.c_str(), kNames[static_cast<int>(bad.status)]);
+    std::fprintf(expected, "%s\t%s\n", bad.name.c_str(), name_of(bad.status));
   }
   std::fclose(expected);
 }

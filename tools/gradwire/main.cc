@@ -12,9 +12,9 @@
 
 #include "gradwire/environment.h"
 #include "gradwire/error.h"
-#include "interruption.h"
-#include "progress.h"
+#include "run/interruption.h"
 #include "subcommands.h"
+#include "terminal/progress.h"
 
 namespace gradwire::cli {
 namespace {

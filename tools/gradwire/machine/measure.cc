@@ -1,0 +1,48 @@
+#include "machine/measure.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+namespace gradwire::cli {
+namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+CpuShare::CpuShare()
+    : wall_seconds_(seconds_of(CLOCK_MONOTONIC)),
+      cpu_seconds_(seconds_of(CLOCK_THREAD_CPUTIME_ID)) {}
+
+double CpuShare::share() const {
+  const double wall = seconds_of(CLOCK_MONOTONIC) - wall_seconds_;
+  const double cpu = seconds_of(CLOCK_THREAD_CPUTIME_ID) - cpu_seconds_;
+  return wall > 0 ? std::min(cpu / wall, 1.0) : 1.0;
+}
+
+std::string disturbance_note(double share) {
+  if (share >= kUndisturbedShare) return "";
+  return fmt::format(
+      "Disturbed: other processes took the CPU for {:.0f} % of the time. Do not trust these speeds "
+      "or "
+      "their ratios; repeat on an idle machine.",
+      100 * (1 - share));
+}
+
+double Timings::median() const {
+  std::vector<double> sorted = seconds_;
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+double Timings::fastest() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
+
+double Timings::slowest() const { return *std::max_element(seconds_.begin(), seconds_.end()); }
+
+}  // namespace gradwire::cli
