@@ -126,7 +126,7 @@ def with_wrong_ways(ranks):
         assert raised.value.code == "invalid_spec"
     for call, wrong in [
         (ranks.broadcast, "none+feedback"),
-        (ranks.reduce_scatter, "none+feedback"),
+        (ranks.all_gather, "none+feedback"),
         (ranks.reduce_scatter, "none+route:tree"),
         (ranks.all_gather, "none+route:hierarchical"),
     ]:

@@ -410,6 +410,21 @@ def test_a_rank_that_loads_alone_is_told_so():
     assert "load_state_dict on all ranks" in second, second
 
 
+def in_a_mesh(rank: int) -> str:
+    """Ranks 0 to 3 in two rows and two columns, of which the last is at another step."""
+    rows = [distributed.new_group([0, 1]), distributed.new_group([2, 3])]
+    columns = [distributed.new_group([0, 2]), distributed.new_group([1, 3])]
+    with pytest.raises(ValueError) as refused:
+        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7)
+    return str(refused.value)
+
+
+def test_all_ranks_of_a_mesh_hear_of_another_step():
+    for said in on_ranks(4, in_a_mesh):
+        assert "do not agree: rank 3 is at step 9 where rank " in said
+        assert " is at step 7 of Net; load checkpoints" in said
+
+
 def gathers_of(rank: int) -> int:
     """Comparisons in three steps."""
     made = []

@@ -58,15 +58,27 @@ def check(
         )
 
 
-def check_steps(group: distributed.ProcessGroup, title: str, step: int) -> None:
-    """All ranks of the group call it together, before an exchange of the model of this `title`.
+def check_steps(groups: Iterable[distributed.ProcessGroup], title: str, step: int) -> None:
+    """All ranks of the groups call it together, before an exchange of the model of this `title`.
 
-    Raises `ValueError` on all of them unless they are at the same step, on which ways and random
+    Raises `ValueError` as `check` does unless they are at the same step, on which ways and random
     numbers depend. Waits as long as an exchange does: this is part of one.
     """
+    found = ""
+    for group in groups:
+        found = _compare_steps(group, title, step, found)
+    if found:
+        raise ValueError(
+            f"gradwire: ranks do not agree: {found} of {title}; load checkpoints of the same step "
+            "on all ranks (gradwire.torch.load_state_dict)"
+        )
+
+
+def _compare_steps(group: distributed.ProcessGroup, title: str, step: int, found: str) -> str:
+    """As `_compare`."""
     ranks = distributed.get_process_group_ranks(group)
     try:
-        texts = channels.of(group).all_gather_text(json.dumps({_STEP: step}))
+        texts = channels.of(group).all_gather_text(json.dumps({_STEP: step, _HEARD: found}))
         told = [_read(text, rank, _STEP) for text, rank in zip(texts, ranks, strict=True)]
     except distributed.DistBackendError as error:
         reason = str(error).removeprefix("gradwire: ")
@@ -74,17 +86,17 @@ def check_steps(group: distributed.ProcessGroup, title: str, step: int) -> None:
             f"gradwire: ranks could not compare at which step of {title} they are: {reason}; call "
             "gradwire.torch.load_state_dict on all ranks, between the same steps"
         ) from error
-    here = f"where rank {ranks[0]} is at step {told[0]}"
-    differing = [
-        f"rank {rank} is at step {at} {here}"
-        for rank, at in zip(ranks, told, strict=True)
-        if at != told[0]
-    ]
-    if differing:
-        raise ValueError(
-            f"gradwire: ranks do not agree: {_joined(differing)} of {title}; load checkpoints of "
-            "the same step on all ranks (gradwire.torch.load_state_dict)"
-        )
+    if heard := next(filter(None, (each[_HEARD] for each in told)), ""):
+        return heard
+    steps = [each[_STEP] for each in told]
+    here = f"where rank {ranks[0]} is at step {steps[0]}"
+    return _joined(
+        [
+            f"rank {rank} is at step {at} {here}"
+            for rank, at in zip(ranks, steps, strict=True)
+            if at != steps[0]
+        ]
+    )
 
 
 def _compare(
@@ -155,8 +167,8 @@ def _gather(
         return [_read(text, rank) for text, rank in zip(texts, ranks, strict=True)]
 
 
-def _read(text: str, rank: int, key: str = "") -> Any:
-    """What a rank has said, or of a step what it said under this key."""
+def _read(text: str, rank: int, about: str = "") -> dict[str, Any]:
+    """What a rank has said, about its step or about what it compresses."""
     try:
         told = json.loads(text)
     except ValueError:
@@ -165,10 +177,10 @@ def _read(text: str, rank: int, key: str = "") -> Any:
         raise distributed.DistBackendError(
             f"rank {rank} sent what is no settings: does it run the same version of gradwire?"
         )
-    if (_STEP in told) != (key == _STEP):
-        does = "compresses a model" if key else "exchanges gradients"
+    if (_STEP in told) != (about == _STEP):
+        does = "compresses a model" if about == _STEP else "exchanges gradients"
         raise distributed.DistBackendError(f"rank {rank} {does} meanwhile")
-    return told[key] if key else told
+    return told
 
 
 def _ways(chosen: settings.Settings, names: list[str]) -> dict[str, str]:

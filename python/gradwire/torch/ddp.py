@@ -141,7 +141,7 @@ def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
 
     def compare() -> None:
         model = owner()
-        agreement.check_steps(model.process_group, title, compressions.of(model).steps)
+        agreement.check_steps([model.process_group], title, compressions.of(model).steps)
 
     return compare
 
