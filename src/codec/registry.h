@@ -109,4 +109,9 @@ struct CodecAccess {
   static const Codec::Params& params(const Codec& codec) noexcept { return codec.params_; }
 };
 
+/// Whether `Codec::fit` looks at the numbers of a layer.
+inline bool is_fitted(const Codec& codec) noexcept {
+  return CodecAccess::kind(codec).fit != fit_nothing;
+}
+
 }  // namespace gradwire

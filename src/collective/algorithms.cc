@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
+
 #include "gradwire/error.h"
 
 namespace gradwire {
 
 const std::vector<const Algorithm*>& algorithms() {
   static const std::vector<const Algorithm*> kAll{&kSra, &kRing, &kTree, &kAllgather,
-                                                  &kHierarchical};
+                                                  &kHierarchical, &kHierarchicalExact};
   return kAll;
 }
 
@@ -44,9 +46,11 @@ const char* name_of(Collective collective) noexcept {
 }
 
 const char* name_of(Op op) noexcept {
-  constexpr const char* kNames[] = {"load",   "add",        "finish", "store",  "encode",
-                                    "decode", "decode_add", "send",   "receive"};
-  return kNames[static_cast<int>(op)];
+  constexpr std::array<const char*, kOps> kNames{
+      "measure",       "take",   "fit",  "load",   "add",  "finish",     "store",
+      "keep_rounding", "encode", "keep", "decode", "echo", "decode_add", "send",
+      "receive"};
+  return kNames[static_cast<std::size_t>(op)];
 }
 
 std::string describe(const Step& step) {
@@ -56,10 +60,17 @@ std::string describe(const Step& step) {
   const std::string chunks =
       step.count == 1 ? fmt::format("chunk {}", step.first)
                       : fmt::format("chunks {}..{}", step.first, step.first + step.count - 1);
-  const char* place = step.place == Place::sum ? "sum" : "data";
+  const char* place = step.place == Place::input ? "input"
+                      : step.place == Place::sum ? "sum"
+                                                 : "output";
   switch (step.op) {
     case Op::encode:
-      return fmt::format("encode {} of {} -> slot {}", chunks, place, step.slot);
+      return fmt::format("encode {} of {}{} -> slot {}", chunks, place,
+                         step.exact ? " exactly" : "", step.slot);
+    case Op::keep:
+      return fmt::format("keep what slot {} lacks of {} of {}", step.slot, chunks, place);
+    case Op::echo:
+      return fmt::format("echo slot {} of {} -> {} of output", step.slot, place, chunks);
     case Op::decode:
       return fmt::format("decode slot {} -> {} of {}", step.slot, chunks, place);
     case Op::decode_add:

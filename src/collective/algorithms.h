@@ -10,5 +10,6 @@ extern const Algorithm kRing;
 extern const Algorithm kTree;
 extern const Algorithm kAllgather;
 extern const Algorithm kHierarchical;
+extern const Algorithm kHierarchicalExact;
 
 }  // namespace gradwire

@@ -17,13 +17,18 @@ struct Hosts {
   std::uint32_t chunk(Rank other_host) const { return local * count + other_host; }
 };
 
-void reduce_inside(Program& program, const Hosts& hosts) {
+enum class Inside { by_codecs, exactly };
+
+void reduce_inside(Program& program, const Hosts& hosts, Inside how) {
   for (Rank i = 1; i < hosts.per_host; ++i) {
     const Rank other = (hosts.local + i) % hosts.per_host;
-    program.encode(Place::data, hosts.share(other), hosts.count).send(hosts.neighbour(other));
+    const std::uint32_t share = hosts.share(other);
+    how == Inside::exactly ? program.encode_exactly(Place::input, share, hosts.count)
+                           : program.encode(Place::input, share, hosts.count);
+    program.send(hosts.neighbour(other)).keep(Place::input, share, hosts.count);
   }
   program.reduce(
-      Place::data, hosts.local, hosts.per_host, [&](Rank local) { return hosts.neighbour(local); },
+      Place::input, hosts.local, hosts.per_host, [&](Rank local) { return hosts.neighbour(local); },
       hosts.share(hosts.local), hosts.count);
 }
 
@@ -32,6 +37,7 @@ void reduce_across(Program& program, const Hosts& hosts) {
   for (Rank i = 1; i < hosts.count; ++i) {
     const Rank other = (hosts.host + i) % hosts.count;
     program.encode(Place::sum, hosts.chunk(other)).send(hosts.counterpart(other));
+    program.keep(Place::sum, hosts.chunk(other));
   }
   program.reduce(
       Place::sum, hosts.host, hosts.count, [&](Rank host) { return hosts.counterpart(host); },
@@ -51,12 +57,12 @@ void gather(Program& program, const Hosts& hosts) {
     program.send(hosts.counterpart((hosts.host + i) % hosts.count));
   }
   pass_on(kOutgoing);
-  program.decode(kOutgoing, Place::data, hosts.chunk(hosts.host));
+  program.keep(Place::sum, hosts.chunk(hosts.host)).echo(Place::sum, hosts.chunk(hosts.host));
   for (Rank i = 1; i < hosts.count; ++i) {
     const Rank from = (hosts.host + i) % hosts.count;
     program.receive(hosts.counterpart(from));
     pass_on(kIncoming);
-    program.decode(kIncoming, Place::data, hosts.chunk(from));
+    program.decode(kIncoming, Place::output, hosts.chunk(from));
   }
   // The other shares, in the order in which their owners pass them on.
   for (Rank i = 0; i < hosts.count; ++i) {
@@ -64,7 +70,7 @@ void gather(Program& program, const Hosts& hosts) {
     for (Rank j = 1; j < hosts.per_host; ++j) {
       const Rank other = (hosts.local + j) % hosts.per_host;
       program.receive(hosts.neighbour(other));
-      program.decode(kIncoming, Place::data, hosts.share(other) + host);
+      program.decode(kIncoming, Place::output, hosts.share(other) + host);
     }
   }
 }
@@ -75,12 +81,13 @@ std::string_view refusal(Collective collective, const Ranks& ranks) {
   return "";
 }
 
-Schedule make(Collective, const Ranks& ranks, Rank me) {
-  Program program(ranks.count);
-  if (ranks.count == 1) return std::move(program).done();
+template <Inside kInside>
+Schedule make(Collective collective, const Ranks& ranks, Rank me) {
+  Program program(collective, ranks.count);
+  if (ranks.count == 1) return std::move(program.sum_alone()).done();
   const Hosts hosts{ranks.per_host, ranks.count / ranks.per_host, me / ranks.per_host,
                     me % ranks.per_host};
-  reduce_inside(program, hosts);
+  reduce_inside(program, hosts, kInside);
   reduce_across(program, hosts);
   gather(program, hosts);
   return std::move(program).done();
@@ -89,6 +96,9 @@ Schedule make(Collective, const Ranks& ranks, Rank me) {
 }  // namespace
 
 const Algorithm kHierarchical{"hierarchical", "reduce inside hosts, across them, and gather inside",
-                              refusal, make, 2};
+                              refusal, make<Inside::by_codecs>, 2};
+const Algorithm kHierarchicalExact{"hierarchical-exact",
+                                   "the same, with exact messages until they leave the host",
+                                   refusal, make<Inside::exactly>, 2, true};
 
 }  // namespace gradwire

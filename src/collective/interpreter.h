@@ -3,7 +3,8 @@
 // An `Algebra` says what the numbers of one chunk are and what happens to them:
 //
 //   using Value = …;                                    copyable, default-constructible
-//   Value input(Rank rank, std::uint32_t chunk);        what data holds at the start
+//   Value input(Rank rank, std::uint32_t chunk);        what the caller hands over
+//   Value take(const Value& value);                     what is exchanged of it
 //   Value encode(const Value& value, Rank rank);        what a message of it decodes to
 //   Value add(const Value& sum, const Value& value);
 //   Value finish(const Value& sum);
@@ -33,14 +34,15 @@ class Interpreter {
     chunks_ = schedules[0].chunks;
     ranks_.resize(count_);
     queues_.resize(count_ * count_);
-    data_.resize(count_ * chunks_);
-    sums_.resize(count_ * chunks_);
-    has_sum_.assign(count_ * chunks_, false);
+    cells_.resize(count_ * chunks_);
+    roundings_kept_.resize(chunks_);
     for (Rank rank = 0; rank < count_; ++rank) {
       ranks_[rank].slots.assign(schedules[rank].slots, kNone);
       for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
-        data_[rank * chunks_ + chunk] = algebra_.input(rank, chunk);
+        Cell& cell = cells_[rank * chunks_ + chunk];
+        cell.input = cell.output = algebra_.input(rank, chunk);
       }
+      for (const Step& step : schedules[rank].preparation) prepare(rank, step);
     }
   }
 
@@ -63,15 +65,44 @@ class Interpreter {
     return unfinished();
   }
 
-  const Value& data(Rank rank, std::uint32_t chunk) const { return data_[rank * chunks_ + chunk]; }
+  const Value& output(Rank rank, std::uint32_t chunk) const {
+    return cells_[rank * chunks_ + chunk].output;
+  }
   std::uint32_t chunks() const { return chunks_; }
+
+  /// What messages, and with `sums` rounding, take and nobody keeps, or somebody twice; or nothing.
+  std::optional<std::string> lost(bool sums) const {
+    for (const Message& message : messages_) {
+      if (message.kept == 1) continue;
+      return "what a message of rank " + std::to_string(message.maker) + " lacks of chunk " +
+             std::to_string(message.first) + " is kept " + std::to_string(message.kept) + " times";
+    }
+    for (std::uint32_t chunk = 0; sums && chunk < chunks_; ++chunk) {
+      if (roundings_kept_[chunk] == 1) continue;
+      return "what rounding takes of chunk " + std::to_string(chunk) + " is kept " +
+             std::to_string(roundings_kept_[chunk]) + " times";
+    }
+    return std::nullopt;
+  }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
+  /// One chunk of one rank.
+  struct Cell {
+    Value input, sum, output;
+    bool has_input = true;  // until the output is written, which may be the same memory
+    bool has_sum = false;
+    bool finished = false;     // the sum
+    std::uint32_t writes = 0;  // to the sum
+  };
   struct Message {
     std::uint32_t first, count;
-    std::size_t values;  // in values_
+    std::size_t values;    // in values_
+    Rank maker;            // who encoded it
+    Place place;           // of what
+    std::uint32_t writes;  // to the first chunk's sum, until then
+    std::uint32_t kept = 0;
   };
   struct Queued {
     std::uint32_t message, next;
@@ -105,11 +136,25 @@ class Interpreter {
         return receive(rank, state, step);
       case Op::encode:
         return encode(rank, state, step);
+      case Op::keep:
+        return keep(rank, state, step);
       case Op::decode:
+      case Op::echo:
       case Op::decode_add:
         return decode(rank, state, step);
       default:
         return local(rank, step);
+    }
+  }
+
+  void prepare(Rank rank, const Step& step) {
+    if (!in_range(step)) {
+      wrong(rank, step, "there are no such chunks");
+    } else if (step.op == Op::take) {
+      const std::size_t first = rank * chunks_ + step.first;
+      for (std::size_t i = first; i < first + step.count; ++i) {
+        cells_[i].input = algebra_.take(cells_[i].input);
+      }
     }
   }
 
@@ -144,12 +189,40 @@ class Interpreter {
   bool encode(Rank rank, State& state, const Step& step) {
     if (!in_range(step)) return wrong(rank, step, "there are no such chunks");
     const std::size_t first = rank * chunks_ + step.first;
-    messages_.push_back({step.first, step.count, values_.size()});
+    const std::uint32_t writes = step.count > 0 ? cells_[first].writes : 0;
+    messages_.push_back({step.first, step.count, values_.size(), rank, step.place, writes});
     for (std::size_t i = first; i < first + step.count; ++i) {
-      if (step.place == Place::sum && !has_sum_[i]) return wrong(rank, step, "the sum is empty");
-      values_.push_back(algebra_.encode(step.place == Place::sum ? sums_[i] : data_[i], rank));
+      if (!holds(rank, step, cells_[i])) return false;
+      values_.push_back(algebra_.encode(number(step.place, cells_[i]), rank));
     }
     return fill(rank, state, step, static_cast<std::uint32_t>(messages_.size() - 1));
+  }
+
+  /// Whether the message is one of the step's numbers, which are still what they were.
+  bool is_own(Rank rank, const Step& step, const Message& message) {
+    if (message.maker != rank || message.place != step.place) {
+      return wrong(rank, step, "the message was not made of that here");
+    }
+    if (message.first != step.first || message.count != step.count) {
+      return wrong(rank, step, "the message holds other chunks");
+    }
+    for (std::uint32_t i = 0; i < step.count; ++i) {
+      if (!holds(rank, step, cells_[rank * chunks_ + step.first + i])) return false;
+    }
+    const std::uint32_t writes = step.count > 0 ? cells_[rank * chunks_ + step.first].writes : 0;
+    const bool changed = step.place == Place::sum && writes != message.writes;
+    return !changed || wrong(rank, step, "the sum has changed since the message was made");
+  }
+
+  bool keep(Rank rank, State& state, const Step& step) {
+    const std::uint32_t index = look(rank, state, step);
+    if (index == kNone || !is_own(rank, step, messages_[index])) return false;
+    ++messages_[index].kept;
+    for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
+      const bool finished = cells_[rank * chunks_ + chunk].finished;
+      if (step.place == Place::sum && finished) ++roundings_kept_[chunk];
+    }
+    return true;
   }
 
   bool decode(Rank rank, State& state, const Step& step) {
@@ -159,17 +232,17 @@ class Interpreter {
     if (message.first != step.first || message.count != step.count) {
       return wrong(rank, step, "the message holds other chunks");
     }
+    if (step.op == Op::echo && !is_own(rank, step, message)) return false;
     for (std::uint32_t i = 0; i < step.count; ++i) {
-      const std::size_t at = rank * chunks_ + step.first + i;
+      Cell& cell = cells_[rank * chunks_ + step.first + i];
       const Value& value = values_[message.values + i];
       if (step.op == Op::decode_add) {
-        if (!has_sum_[at]) return wrong(rank, step, "the sum is empty");
-        sums_[at] = algebra_.add(sums_[at], value);
-      } else if (step.place == Place::sum) {
-        sums_[at] = value;
-        has_sum_[at] = true;
+        if (!cell.has_sum) return wrong(rank, step, "the sum is empty");
+        write_sum(cell, algebra_.add(cell.sum, value));
+      } else if (step.op == Op::decode && step.place == Place::sum) {
+        write_sum(cell, value);
       } else {
-        data_[at] = value;
+        write_output(cell, value);
       }
     }
     return true;
@@ -177,18 +250,40 @@ class Interpreter {
 
   bool local(Rank rank, const Step& step) {
     if (!in_range(step)) return wrong(rank, step, "there are no such chunks");
-    const std::size_t first = rank * chunks_ + step.first;
-    for (std::size_t i = first; i < first + step.count; ++i) {
-      if (step.op != Op::load && !has_sum_[i]) return wrong(rank, step, "the sum is empty");
-      if (step.op == Op::load) sums_[i] = data_[i];
-      if (step.op == Op::add) sums_[i] = algebra_.add(sums_[i], data_[i]);
-      if (step.op == Op::finish) sums_[i] = algebra_.finish(sums_[i]);
-      if (step.op == Op::store) data_[i] = sums_[i];
-      has_sum_[i] = true;
+    for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
+      Cell& cell = cells_[rank * chunks_ + chunk];
+      const bool takes_input = step.op == Op::load || step.op == Op::add;
+      if (takes_input && !cell.has_input) return wrong(rank, step, "the input is gone");
+      if (step.op != Op::load && !cell.has_sum) return wrong(rank, step, "the sum is empty");
+      if (step.op == Op::load) write_sum(cell, cell.input);
+      if (step.op == Op::add) write_sum(cell, algebra_.add(cell.sum, cell.input));
+      if (step.op == Op::store) write_output(cell, cell.sum);
+      if (step.op == Op::keep_rounding) ++roundings_kept_[chunk];
+      if (step.op != Op::finish) continue;
+      write_sum(cell, algebra_.finish(cell.sum));
+      cell.finished = true;
     }
     return true;
   }
 
+  static const Value& number(Place place, const Cell& cell) {
+    return place == Place::sum ? cell.sum : cell.input;
+  }
+  static void write_sum(Cell& cell, Value value) {
+    cell.sum = std::move(value);
+    cell.has_sum = true;
+    cell.finished = false;
+    ++cell.writes;
+  }
+  static void write_output(Cell& cell, Value value) {
+    cell.output = std::move(value);
+    cell.has_input = false;
+  }
+  /// Whether the cell has what the step reads.
+  bool holds(Rank rank, const Step& step, const Cell& cell) {
+    if (step.place == Place::sum) return cell.has_sum || wrong(rank, step, "the sum is empty");
+    return cell.has_input || wrong(rank, step, "the input is gone");
+  }
   bool in_range(const Step& step) const {
     return step.first <= chunks_ && step.count <= chunks_ - step.first;
   }
@@ -201,13 +296,13 @@ class Interpreter {
     return true;
   }
 
-  std::uint32_t use(Rank rank, State& state, const Step& step) {
-    if (state.slots[step.slot] == kNone) {
-      wrong(rank, step, "the slot is empty");
-      return kNone;
-    }
-    state.unused &= ~(1u << step.slot);
+  std::uint32_t look(Rank rank, const State& state, const Step& step) {
+    if (state.slots[step.slot] == kNone) wrong(rank, step, "the slot is empty");
     return state.slots[step.slot];
+  }
+  std::uint32_t use(Rank rank, State& state, const Step& step) {
+    state.unused &= ~(1u << step.slot);
+    return look(rank, state, step);
   }
 
   bool wrong(Rank rank, const Step& step, const char* what) {
@@ -245,8 +340,8 @@ class Interpreter {
   std::vector<Queued> queued_;
   std::vector<Message> messages_;
   std::vector<Value> values_;
-  std::vector<Value> data_, sums_;
-  std::vector<bool> has_sum_;
+  std::vector<Cell> cells_;
+  std::vector<std::uint32_t> roundings_kept_;  // by chunk, of all ranks
   std::vector<Rank> woken_;
   std::string problem_;
 };

@@ -6,58 +6,74 @@
 namespace gradwire {
 namespace {
 
-bool uses_slot(Op op) { return op == Op::send || op == Op::decode || op == Op::decode_add; }
+bool uses_slot(Op op) {
+  return op == Op::send || op == Op::keep || op == Op::decode || op == Op::echo ||
+         op == Op::decode_add;
+}
 bool fills_slot(Op op) { return op == Op::encode || op == Op::receive; }
-bool writes(Op op) { return !fills_slot(op) && op != Op::send; }
 
-/// One chunk, if data and sum were the same memory: which of the two it holds.
+/// One chunk, if all its places were the same memory: which of them it holds.
 struct Chunk {
-  bool data = true;
+  bool input = true;
   bool sum = false;
+  bool output = false;
   bool summed = false;  // there is a sum at all
   bool fits = true;     // so far
+
+  void hold(Place place) {
+    input = place == Place::input;
+    sum = place == Place::sum;
+    output = place == Place::output;
+  }
+  bool holds(Place place) const { return place == Place::input ? input : sum; }
 
   void step(const Step& step) {
     switch (step.op) {
       case Op::load:
-        fits &= data;
-        sum = true;
+        fits &= input;
+        hold(Place::sum);
         break;
       case Op::store:
         fits &= sum;
-        data = true;
+        output = true;
         break;
       case Op::add:
         fits = false;
         break;
       case Op::encode:
-        fits &= step.place == Place::data ? data : sum;
+      case Op::keep:
+        fits &= holds(step.place);
+        break;
+      case Op::echo:
+        fits &= holds(step.place);
+        hold(Place::output);
         break;
       case Op::decode:
-        data = step.place == Place::data;
-        sum = !data;
+        hold(step.place);
         break;
       case Op::decode_add:
       case Op::finish:
         fits &= sum;
-        data = false;
+        hold(Place::sum);
         break;
-      case Op::send:
-      case Op::receive:
+      case Op::keep_rounding:
+        fits &= sum;
+        break;
+      default:
         break;
     }
     summed |= sum;
   }
 };
 
-std::vector<bool> sums_in_data(const Schedule& schedule) {
+std::vector<bool> chunks_in_one_place(const Schedule& schedule) {
   std::vector<bool> result;
   std::vector<Chunk> chunks(schedule.chunks);
   for (const Step& step : schedule.steps) {
     for (std::uint32_t i = step.first; i < step.first + step.count; ++i) chunks[i].step(step);
   }
   for (const Chunk& chunk : chunks) {
-    result.push_back(chunk.summed && chunk.fits && chunk.data);
+    result.push_back(chunk.summed && chunk.fits && chunk.output);
   }
   return result;
 }
@@ -73,35 +89,6 @@ std::vector<bool> last_uses(const Schedule& schedule) {
     } else if (fills_slot(step.op)) {
       needed[step.slot] = false;
     }
-  }
-  return result;
-}
-
-/// Whether nothing of what `encode` read has been written since, and `decode` writes just that.
-bool is_echo(const Schedule& schedule, std::size_t encode, std::size_t decode,
-             const std::vector<bool>& sum_in_data) {
-  const Step& made = schedule.steps[encode];
-  const Step& step = schedule.steps[decode];
-  if (made.first != step.first || made.count != step.count) return false;
-  for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
-    if (made.place != step.place && !sum_in_data[chunk]) return false;
-  }
-  return std::none_of(schedule.steps.begin() + encode, schedule.steps.begin() + decode,
-                      [&](const Step& between) {
-                        return writes(between.op) && between.first < step.first + step.count &&
-                               step.first < between.first + between.count;
-                      });
-}
-
-std::vector<bool> echoes(const Schedule& schedule, const std::vector<bool>& sum_in_data) {
-  std::vector<bool> result(schedule.steps.size());
-  std::vector<std::optional<std::size_t>> made(schedule.slots);  // the encode that filled the slot
-  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
-    const Step& step = schedule.steps[i];
-    if (step.op == Op::encode) made[step.slot] = i;
-    if (step.op == Op::receive) made[step.slot].reset();
-    if (step.op != Op::decode || !made[step.slot]) continue;
-    result[i] = is_echo(schedule, *made[step.slot], i, sum_in_data);
   }
   return result;
 }
@@ -133,7 +120,8 @@ std::vector<bool> encodes_of_finished(const Schedule& schedule) {
     if (step.op == Op::finish) {
       std::fill_n(finished.begin() + step.first, step.count, true);
     }
-    result[i] = step.op == Op::encode && step.place == Place::sum && finished[step.first];
+    const bool of_sum = step.op == Op::encode || step.op == Op::keep;
+    result[i] = of_sum && step.place == Place::sum && finished[step.first];
   }
   return result;
 }
@@ -141,13 +129,8 @@ std::vector<bool> encodes_of_finished(const Schedule& schedule) {
 }  // namespace
 
 Lifetimes lifetimes_of(const Schedule& schedule) {
-  Lifetimes result{sums_in_data(schedule),
-                   last_uses(schedule),
-                   {},
-                   sends_of(schedule),
-                   encodes_of_finished(schedule)};
-  result.echo = echoes(schedule, result.sum_in_data);
-  return result;
+  return {chunks_in_one_place(schedule), last_uses(schedule), sends_of(schedule),
+          encodes_of_finished(schedule)};
 }
 
 }  // namespace gradwire

@@ -8,18 +8,15 @@
 namespace gradwire {
 
 struct Lifetimes {
-  /// By chunk: data and sum are never needed at the same time and may be the same memory, where
-  /// `load` and `store` have nothing to do.
-  std::vector<bool> sum_in_data;
+  /// By chunk: input, sum and output are never needed at the same time and may be the same memory,
+  /// where `load` and `store` have nothing to do.
+  std::vector<bool> in_one_place;
   /// By step: the message in its slot is not needed afterwards.
   std::vector<bool> last_use;
-  /// By step: a `decode` of one's own message into the numbers it was made of, provided that sums
-  /// are kept in the data where they may be. Nothing to do for codecs that lose nothing.
-  std::vector<bool> echo;
   /// By step: how often its message is sent in all, at the first step that says which chunks it
   /// holds; 0 at all other steps.
   std::vector<std::uint32_t> sends;
-  /// By step: it encodes sums that are complete.
+  /// By step: it encodes sums that are complete, or keeps what such a message lacks.
   std::vector<bool> of_finished;
 };
 

@@ -16,23 +16,25 @@ struct Neighbours {
 };
 
 void reduce(Program& program, const Neighbours& ring) {
-  program.encode(Place::data, ring.chunk_in_hop(0)).send(ring.next());
+  const Rank first = ring.chunk_in_hop(0);
+  program.encode(Place::input, first).send(ring.next()).keep(Place::input, first);
   for (Rank hop = 1; hop < ring.count; ++hop) {
     const Rank chunk = ring.chunk_in_hop(hop);
     program.load(chunk).receive(ring.previous()).decode_add(kIncoming, chunk);
-    if (hop + 1 < ring.count) program.encode(Place::sum, chunk).send(ring.next());
+    if (hop + 1 == ring.count) break;
+    program.encode(Place::sum, chunk).send(ring.next()).keep(Place::sum, chunk);
   }
   program.finish(ring.me);
 }
 
 /// Messages are passed on as they came: everybody decodes the owner's bytes.
 void gather(Program& program, const Neighbours& ring, Place from) {
-  program.encode(from, ring.me).send(ring.next()).decode(kOutgoing, Place::data, ring.me);
+  program.encode(from, ring.me).send(ring.next()).keep(from, ring.me).echo(from, ring.me);
   for (Rank hop = 1; hop < ring.count; ++hop) {
     const Rank chunk = (ring.me + ring.count - hop) % ring.count;
     program.receive(ring.previous());
     if (hop + 1 < ring.count) program.send(ring.next(), kIncoming);
-    program.decode(kIncoming, Place::data, chunk);
+    program.decode(kIncoming, Place::output, chunk);
   }
 }
 
@@ -41,14 +43,19 @@ std::string_view refusal(Collective collective, const Ranks&) {
 }
 
 Schedule make(Collective collective, const Ranks& ranks, Rank me) {
-  Program program(ranks.count);
-  if (ranks.count == 1) return std::move(program).done();
+  Program program(collective, ranks.count);
+  const bool alone = ranks.count == 1;
   const Neighbours ring{ranks.count, me};
-  if (collective != Collective::all_gather) reduce(program, ring);
+  if (collective == Collective::all_gather) {
+    if (!alone) gather(program, ring, Place::input);
+    return std::move(program).done();
+  }
+  if (alone) return std::move(program.sum_alone()).done();
+  reduce(program, ring);
   if (collective == Collective::reduce_scatter) {
-    program.store(me);
+    program.store(me).keep_rounding(me);
   } else {
-    gather(program, ring, collective == Collective::all_gather ? Place::data : Place::sum);
+    gather(program, ring, Place::sum);
   }
   return std::move(program).done();
 }

@@ -31,7 +31,7 @@ void each_case(Visit visit) {
             visit(*algorithm, collective, ranks);
             if (collective != Collective::broadcast) break;
           }
-          if (algorithm != &kHierarchical) break;
+          if (algorithm != &kHierarchical && algorithm != &kHierarchicalExact) break;
         }
       }
     }
@@ -107,6 +107,7 @@ struct Integers {
   using Value = std::int64_t;
   static Value of(Rank rank, std::uint32_t chunk) { return 1 + rank * 1000 + chunk; }
   Value input(Rank rank, std::uint32_t chunk) const { return of(rank, chunk); }
+  Value take(const Value& value) const { return 3 * value; }
   Value encode(const Value& value, Rank) const { return value; }
   Value add(const Value& sum, const Value& value) const { return sum + value; }
   Value finish(const Value& sum) const { return -sum; }
@@ -117,6 +118,7 @@ std::int64_t expected(Collective collective, const Ranks& ranks, std::uint32_t c
   if (collective == Collective::all_gather) return Integers::of(chunk, chunk);
   std::int64_t sum = 0;
   for (Rank rank = 0; rank < ranks.count; ++rank) sum += Integers::of(rank, chunk);
+  if (collective != Collective::barrier) return -3 * sum;
   return ranks.count == 1 ? sum : -sum;  // nobody has to add up what one rank has
 }
 
@@ -129,7 +131,7 @@ void expect_right_in_order(const Algorithm& algorithm, Collective collective, co
   for (Rank rank = 0; rank < ranks.count; ++rank) {
     for (std::uint32_t chunk = 0; chunk < interpreter.chunks(); ++chunk) {
       if (collective == Collective::reduce_scatter && chunk != rank) continue;
-      ASSERT_EQ(interpreter.data(rank, chunk), expected(collective, ranks, chunk))
+      ASSERT_EQ(interpreter.output(rank, chunk), expected(collective, ranks, chunk))
           << name(algorithm, collective, ranks) << ", rank " << rank << ", chunk " << chunk;
     }
   }
@@ -192,7 +194,8 @@ TEST_F(BrokenSchedule, any_step_done_twice_is_noticed_unless_it_changes_nothing)
   for (std::size_t i = 0; i < program.size(); ++i) {
     const auto found =
         problem(1, [&](auto& steps) { steps.insert(steps.begin() + i, program[i]); });
-    const bool harmless = program[i].op == Op::decode || program[i].op == Op::load;
+    const bool harmless = program[i].op == Op::decode || program[i].op == Op::echo ||
+                          program[i].op == Op::load;
     EXPECT_EQ(found == std::nullopt, harmless) << "step " << i;
   }
 }
@@ -211,12 +214,7 @@ TEST_F(BrokenSchedule, waiting_in_a_circle_is_noticed) {
 
 TEST_F(BrokenSchedule, an_owner_that_keeps_its_exact_sum_is_noticed) {
   const auto found = problem(2, [&](auto& steps) {
-    find(steps, Op::decode) != steps.end();
-    for (Step& step : steps) {
-      if (step.op == Op::decode && step.place == Place::data && step.first == 2) {
-        step = {.op = Op::store, .first = 2, .count = 1};
-      }
-    }
+    *find(steps, Op::echo) = {.op = Op::store, .first = 2, .count = 1};
   });
   ASSERT_TRUE(found);
   EXPECT_NE(found->find("differs"), std::string::npos) << *found;
@@ -231,6 +229,49 @@ TEST_F(BrokenSchedule, a_message_overwritten_before_its_use_is_noticed) {
   EXPECT_NE(found->find("still in use"), std::string::npos) << *found;
 }
 
+TEST_F(BrokenSchedule, what_a_message_lacks_is_kept_before_the_output_replaces_the_input) {
+  auto schedules = make_all(kTree, Collective::all_reduce, ranks_);
+  auto& leaf = schedules[1].steps;
+  const auto keep = find(leaf, Op::keep);
+  std::rotate(keep, keep + 1, leaf.end());
+  const auto found = validate(schedules, Collective::all_reduce, ranks_);
+  ASSERT_TRUE(found);
+  EXPECT_NE(found->find("the input is gone"), std::string::npos) << *found;
+}
+
+TEST_F(BrokenSchedule, what_rounding_takes_is_kept_by_one_rank_alone) {
+  for (const Rank too_many : {0u, 2u}) {
+    auto schedules = make_all(kAllgather, Collective::all_reduce, ranks_);
+    auto& steps = schedules[too_many].steps;
+    const Step keep{.op = Op::keep_rounding, .count = 1};
+    ASSERT_EQ(steps.back() == keep, too_many == 0);
+    steps.push_back(keep);
+    const auto found = validate(schedules, Collective::all_reduce, ranks_);
+    ASSERT_TRUE(found);
+    EXPECT_NE(found->find("rounding"), std::string::npos) << *found;
+  }
+}
+
+TEST_F(BrokenSchedule, a_tensor_that_is_not_prepared_is_noticed) {
+  const std::size_t steps = kSra.make(Collective::all_reduce, ranks_, 1).preparation.size();
+  ASSERT_EQ(steps, 3u);
+  for (std::size_t i = 0; i < steps; ++i) {
+    auto schedules = make_all(kSra, Collective::all_reduce, ranks_);
+    schedules[1].preparation.erase(schedules[1].preparation.begin() + i);
+    EXPECT_TRUE(validate(schedules, Collective::all_reduce, ranks_)) << "step " << i;
+  }
+}
+
+TEST(Hierarchical, exact_inside_a_host_is_compressed_once_it_leaves) {
+  const Ranks ranks{.count = 6, .per_host = 3};
+  for (const Schedule& schedule : make_all(kHierarchicalExact, Collective::all_reduce, ranks)) {
+    for (const Step& step : schedule.steps) {
+      if (step.op != Op::encode) continue;
+      EXPECT_EQ(step.exact, step.place == Place::input);
+    }
+  }
+}
+
 // ---------------------------------------------------------------------------------------------
 
 TEST(FindAlgorithm, an_unknown_name_lists_what_exists) {
@@ -240,7 +281,7 @@ TEST(FindAlgorithm, an_unknown_name_lists_what_exists) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
                  "there is no algorithm 'snake'; for all_reduce take one of: sra, ring, tree, "
-                 "allgather, hierarchical");
+                 "allgather, hierarchical, hierarchical-exact");
   }
 }
 

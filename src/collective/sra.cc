@@ -16,17 +16,18 @@ void each_peer_after(Rank me, Rank count, Visit visit) {
 }
 
 void scatter(Program& program, const Ranks& ranks, Rank me) {
-  each_peer_after(me, ranks.count,
-                  [&](Rank peer) { program.encode(Place::data, peer).send(peer); });
+  each_peer_after(me, ranks.count, [&](Rank peer) {
+    program.encode(Place::input, peer).send(peer).keep(Place::input, peer);
+  });
 }
 
-/// The owner decodes its own message: it must hold what all others will hold.
+/// The owner takes its own message: it must hold what all others will hold.
 void gather(Program& program, const Ranks& ranks, Rank me, Place from) {
   program.encode(from, me);
   each_peer_after(me, ranks.count, [&](Rank peer) { program.send(peer); });
-  program.decode(kOutgoing, Place::data, me);
+  program.keep(from, me).echo(from, me);
   each_peer_after(me, ranks.count,
-                  [&](Rank peer) { program.receive(peer).decode(kIncoming, Place::data, peer); });
+                  [&](Rank peer) { program.receive(peer).decode(kIncoming, Place::output, peer); });
 }
 
 std::string_view refusal(Collective collective, const Ranks&) {
@@ -34,16 +35,16 @@ std::string_view refusal(Collective collective, const Ranks&) {
 }
 
 Schedule make(Collective collective, const Ranks& ranks, Rank me) {
-  Program program(ranks.count);
-  if (ranks.count == 1) return std::move(program).done();
+  Program program(collective, ranks.count);
   if (collective == Collective::all_gather) {
-    gather(program, ranks, me, Place::data);
+    if (ranks.count > 1) gather(program, ranks, me, Place::input);
     return std::move(program).done();
   }
+  if (ranks.count == 1) return std::move(program.sum_alone()).done();
   scatter(program, ranks, me);
-  program.reduce(Place::data, me, ranks.count, std::identity(), me).finish(me);
+  program.reduce(Place::input, me, ranks.count, std::identity(), me).finish(me);
   if (collective == Collective::reduce_scatter) {
-    program.store(me);
+    program.store(me).keep_rounding(me);
   } else {
     gather(program, ranks, me, Place::sum);
   }

@@ -35,10 +35,10 @@ void reduce(Program& program, const Place2Rank& tree, Rank place) {
     if (place == 0) {
       program.finish(0);
     } else {
-      program.encode(Place::sum, 0).send(tree.rank_at(parent_of(place)));
+      program.encode(Place::sum, 0).send(tree.rank_at(parent_of(place))).keep(Place::sum, 0);
     }
   } else if (place != 0) {  // a leaf
-    program.encode(Place::data, 0).send(tree.rank_at(parent_of(place)));
+    program.encode(Place::input, 0).send(tree.rank_at(parent_of(place))).keep(Place::input, 0);
   }
 }
 
@@ -52,7 +52,7 @@ void broadcast(Program& program, const Place2Rank& tree, Rank place, Place from)
     program.receive(tree.rank_at(parent_of(place)));
   }
   each_child(place, tree.ranks.count, [&](Rank child) { program.send(tree.rank_at(child), slot); });
-  program.decode(slot, Place::data, 0);
+  root ? program.keep(from, 0).echo(from, 0) : program.decode(slot, Place::output, 0);
 }
 
 std::string_view refusal(Collective collective, const Ranks&) {
@@ -62,12 +62,16 @@ std::string_view refusal(Collective collective, const Ranks&) {
 }
 
 Schedule make(Collective collective, const Ranks& ranks, Rank me) {
-  Program program(1);
-  if (ranks.count == 1) return std::move(program).done();
+  Program program(collective, 1);
+  const bool has_inputs = collective != Collective::broadcast;
+  if (ranks.count == 1) {
+    if (has_sums(collective)) program.sum_alone();
+    return std::move(program).done();
+  }
   const Place2Rank tree{ranks};
   const Rank place = tree.place_of(me);
-  if (collective != Collective::broadcast) reduce(program, tree, place);
-  broadcast(program, tree, place, collective == Collective::broadcast ? Place::data : Place::sum);
+  if (has_inputs) reduce(program, tree, place);
+  broadcast(program, tree, place, has_inputs ? Place::sum : Place::input);
   return std::move(program).done();
 }
 

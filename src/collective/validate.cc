@@ -21,6 +21,9 @@ struct Symbols {
   Symbol input(Rank rank, std::uint32_t chunk) const {
     return {weight(rank, chunk), weight(rank, chunk)};
   }
+  Symbol take(const Symbol& input) const { return {mix64(input.made + 1), taken(input.parts)}; }
+  /// So that an input that was never taken up, or twice, has other parts.
+  static std::uint64_t taken(std::uint64_t parts) { return parts * 0xD1B54A32D192ED03; }
   /// Encoding draws random numbers: two encodings of the same numbers are not the same bytes.
   Symbol encode(const Symbol& value, Rank) {
     return {mix64(value.made ^ mix64(++encodings)), value.parts};
@@ -52,7 +55,7 @@ class Checker {
       const std::uint64_t parts = expected(chunk);
       for (Rank rank = 0; rank < ranks_.count; ++rank) {
         if (collective_ == Collective::reduce_scatter && chunk != rank) continue;
-        const Symbol& value = interpreter_.data(rank, chunk);
+        const Symbol& value = interpreter_.output(rank, chunk);
         if (value.parts != parts) return at(rank, chunk, "is not what it should be");
         if (value.made != reference(chunk).made) return at(rank, chunk, "differs from rank 0's");
       }
@@ -62,14 +65,17 @@ class Checker {
 
  private:
   const Symbol& reference(std::uint32_t chunk) const {
-    return interpreter_.data(collective_ == Collective::reduce_scatter ? chunk : 0, chunk);
+    return interpreter_.output(collective_ == Collective::reduce_scatter ? chunk : 0, chunk);
   }
   std::uint64_t expected(std::uint32_t chunk) const {
     if (collective_ == Collective::broadcast) return Symbols::weight(ranks_.root, chunk);
     if (collective_ == Collective::all_gather) return Symbols::weight(chunk, chunk);
     std::uint64_t sum = 0;
     for (Rank rank = 0; rank < ranks_.count; ++rank) sum += Symbols::weight(rank, chunk);
-    return ranks_.count == 1 ? sum : Symbols::finished(sum);
+    if (collective_ == Collective::barrier) {  // nobody has anything to take up, nor to divide
+      return ranks_.count == 1 ? sum : Symbols::finished(sum);
+    }
+    return Symbols::finished(Symbols::taken(sum));
   }
   static std::string at(Rank rank, std::uint32_t chunk, const char* what) {
     return "chunk " + std::to_string(chunk) + " on rank " + std::to_string(rank) + " " + what;
@@ -79,6 +85,22 @@ class Checker {
   Collective collective_;
   Ranks ranks_;
 };
+
+/// What is wrong with how tensors are prepared, or nothing.
+std::optional<std::string> check_preparation(const Schedule& schedule, Collective collective) {
+  std::vector<Op> wanted;
+  if (has_sums(collective)) wanted = {Op::measure, Op::take};
+  if (has_owners(collective)) wanted.push_back(Op::fit);
+  std::vector<Op> found;
+  for (const Step& step : schedule.preparation) {
+    found.push_back(step.op);
+    if (step.first != 0 || step.count != schedule.chunks) {
+      return "tensors are prepared in part: " + describe(step);
+    }
+  }
+  if (found == wanted) return std::nullopt;
+  return "tensors must be measured, taken up and fitted, in this order, for what they need";
+}
 
 }  // namespace
 
@@ -98,10 +120,12 @@ std::optional<std::string> validate(std::span<const Schedule> schedules, Collect
   for (const Schedule& schedule : schedules) {
     if (schedule.chunks != schedules[0].chunks) return "ranks cut the numbers into unlike chunks";
     if (schedule.slots > 32) return "more than 32 slots";
+    if (auto problem = check_preparation(schedule, collective)) return problem;
   }
   Interpreter<Symbols> interpreter(schedules, Symbols{});
   if (auto problem = interpreter.run(Greedy())) return problem;
-  return Checker(interpreter, collective, ranks).problem();
+  if (auto problem = Checker(interpreter, collective, ranks).problem()) return problem;
+  return interpreter.lost(has_sums(collective));
 }
 
 }  // namespace gradwire

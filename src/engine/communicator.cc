@@ -6,14 +6,16 @@
 #include <cstdio>
 #include <map>
 #include <thread>
+#include <unordered_map>
 
 #include "base/checksum.h"
+#include "codec/registry.h"
 #include "collective/schedule.h"
 #include "engine/clock_offset.h"
 #include "engine/engine.h"
 #include "engine/parts.h"
-#include "engine/pieces.h"
-#include "plan/route.h"
+#include "plan/grouping.h"
+#include "plan/resources.h"
 #include "rendezvous/rendezvous.h"
 #include "trace/recorder.h"
 #include "transport/inproc.h"
@@ -25,20 +27,25 @@ namespace {
 using engine::after;
 using engine::check;
 using engine::check_apart;
-using engine::cut_for_lanes;
 using engine::Engine;
 using engine::EngineOptions;
 using engine::Item;
-using engine::Layout;
+using engine::Line;
 using engine::Operation;
 using engine::Parts;
 using engine::parts_of;
+using engine::Recipe;
 using engine::refuse;
 using engine::Routine;
+using engine::Shape;
+using engine::Source;
 using engine::WorkState;
 
 // A rank's memory for messages. Pages that are never used cost nothing.
 constexpr std::size_t kMessageBytes = std::size_t{64} << 20;
+
+/// More are forgotten, so that a program whose sizes or ways never repeat does not fill the memory.
+constexpr std::size_t kMostRecipes = 1024;
 
 /// What random numbers know a tensor by. Without a name its place in the call tells it apart.
 std::uint64_t key_of(const std::string& name, std::size_t place) {
@@ -56,34 +63,37 @@ void check_way(const Tensor& tensor, Collective collective) {
   if (tensor.name.empty()) {
     refuse("a tensor asks for feedback and has no name, by which what is held back is found again");
   }
-  if (collective == Collective::all_reduce) return;
+  if (has_sums(collective)) return;
   refuse(
-      fmt::format("tensor '{}' asks for feedback, which {} does not have: only all_reduce keeps "
-                  "what codecs hold back",
+      fmt::format("tensor '{}' asks for feedback, which {} does not have: only all_reduce and "
+                  "reduce_scatter keep what codecs hold back",
                   tensor.name, name_of(collective)));
 }
 
-Traffic traffic_of(std::span<const Tensor> tensors) {
-  Traffic traffic;
-  for (const Tensor& tensor : tensors) {
-    traffic.add(tensor.way.codec, tensor.view.count, tensor.view.dtype);
+/// What operations are told apart by that do different things.
+class RecipeKey {
+ public:
+  RecipeKey(Collective collective, std::uint32_t root) {
+    put(collective);
+    put(root);
   }
-  return traffic;
-}
+  void add(const Tensor& tensor) {
+    put(tensor.view.count);
+    put(tensor.view.dtype);
+    put(CodecAccess::kind(tensor.way.codec).id);
+    put(CodecAccess::params(tensor.way.codec));
+    put(tensor.way.route.size());
+    text_ += tensor.way.route;
+  }
+  const std::string& text() const { return text_; }
 
-/// By which the tensors of one call travel together; empty: they name none.
-std::string route_of(std::span<const Tensor> tensors) {
-  if (tensors.empty()) return {};
-  const std::string& route = tensors.front().way.route;
-  for (const Tensor& tensor : tensors) {
-    if (tensor.way.route == route) continue;
-    refuse(
-        fmt::format("tensors '{}' and '{}' of one call ask for the routes '{}' and '{}': they "
-                    "travel together, by one; make two calls",
-                    tensors.front().name, tensor.name, route, tensor.way.route));
+ private:
+  template <class Value>
+  void put(const Value& value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
-  return route;
-}
+  std::string text_;
+};
 
 /// Where nobody is left who could be told.
 void report(const std::string& failure) {
@@ -121,16 +131,17 @@ class Ranked final : public Communicator {
   trace::Recorder* recorder() noexcept override { return home_.here() ? recorder_.get() : nullptr; }
 
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
-    auto operation = make(Collective::all_reduce, tensors, options, 0);
-    add_items(*operation, tensors);
+    auto operation = make(Collective::all_reduce, options);
+    operation->recipe = recipe(Collective::all_reduce, tensors, 0);
+    add_tensors(*operation, tensors);
     return start(std::move(operation), options);
   }
 
   Work reduce_scatter(std::span<const Tensor> parts, const OperationOptions& options) override {
-    return start_regions(Collective::reduce_scatter, {parts, ranks_.count}, options);
+    return start_parts(Collective::reduce_scatter, {parts, ranks_.count}, options);
   }
   Work all_gather(std::span<const Tensor> parts, const OperationOptions& options) override {
-    return start_regions(Collective::all_gather, {parts, ranks_.count}, options);
+    return start_parts(Collective::all_gather, {parts, ranks_.count}, options);
   }
 
   Work broadcast(std::span<const Tensor> tensors, std::uint32_t root,
@@ -139,13 +150,16 @@ class Ranked final : public Communicator {
       refuse(
           fmt::format("there is no rank {} to broadcast from: there are {}", root, ranks_.count));
     }
-    auto operation = make(Collective::broadcast, tensors, options, root);
-    add_items(*operation, tensors);
+    auto operation = make(Collective::broadcast, options);
+    operation->recipe = recipe(Collective::broadcast, tensors, root);
+    add_tensors(*operation, tensors);
     return start(std::move(operation), options);
   }
 
   Work barrier(const OperationOptions& options) override {
-    return start(make(Collective::barrier, {}, options, 0), options);
+    auto operation = make(Collective::barrier, options);
+    operation->recipe = recipe(Collective::barrier, {}, 0);
+    return start(std::move(operation), options);
   }
 
   std::vector<std::byte> save_residuals() const override {
@@ -158,38 +172,68 @@ class Ranked final : public Communicator {
   }
 
  private:
-  std::shared_ptr<Operation> make(Collective collective, std::span<const Tensor> tensors,
-                                  const OperationOptions& options, std::uint32_t root) {
+  std::shared_ptr<Operation> make(Collective collective, const OperationOptions& options) {
     home_.require("communicator");
-    const bool sums =
-        collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-    if (options.average && !sums) {
+    if (options.average && !has_sums(collective)) {
       refuse(fmt::format("{} has no sums to average", name_of(collective)));
     }
+    if (options.timeout.count() < 0) refuse("the timeout of an operation is negative");
     auto operation = std::make_shared<Operation>();
     operation->collective = collective;
     operation->divisor = options.average ? static_cast<float>(ranks_.count) : 1;
     operation->seed = options.seed;
     operation->measure_error = options.measure_error;
+    operation->keeps = options.measure_error;
     operation->work = std::make_shared<WorkState>();
-    if (options.timeout.count() < 0) refuse("the timeout of an operation is negative");
     operation->deadline = after(options.timeout.count() > 0 ? options.timeout : options_.timeout);
-    operation->routine = routine(collective, algorithm(collective, tensors), root);
     return operation;
   }
 
-  std::string algorithm(Collective collective, std::span<const Tensor> tensors) const {
-    const std::string asked = route_of(tensors);
-    if (!asked.empty()) return asked;
-    if (collective != Collective::all_reduce) return has_owners(collective) ? "sra" : "tree";
-    if (options_.algorithm != "auto") return options_.algorithm;
-    return std::string(cheapest_route(traffic_of(tensors), ranks_.count).algorithm);
+  /// What operations on such tensors do: made for the first of them.
+  std::shared_ptr<const Recipe> recipe(Collective collective, std::span<const Tensor> tensors,
+                                       std::uint32_t root) {
+    RecipeKey key(collective, root);
+    for (const Tensor& tensor : tensors) key.add(tensor);
+    const std::lock_guard lock(mutex_);
+    const auto found = recipes_.find(key.text());
+    if (found != recipes_.end()) return found->second;
+    if (recipes_.size() >= kMostRecipes) recipes_.clear();
+    return recipes_[key.text()] = make_recipe(collective, tensors, root);
   }
 
-  /// Made once per kind: it does not depend on the numbers.
+  std::shared_ptr<const Recipe> make_recipe(Collective collective, std::span<const Tensor> tensors,
+                                            std::uint32_t root) {
+    std::vector<Shape> shapes;
+    std::vector<Traveller> travellers;
+    for (const Tensor& tensor : tensors) {
+      const Codec& codec = tensor.way.codec;
+      shapes.push_back({tensor.view.count, codec, codec.for_sums()});
+      travellers.push_back({codec, tensor.way.route, tensor.view.count, tensor.view.dtype});
+    }
+    const bool sums = collective == Collective::all_reduce;
+    const std::vector<Group> groups =
+        sums ? group_for_sums(travellers, options_.algorithm, ranks_.count)
+             : std::vector<Group>{group_all(travellers, collective)};
+    const std::uint32_t regions = has_owners(collective) && !sums ? ranks_.count : 0;
+    std::vector<Line> lines;
+    for (const Group& group : groups) {
+      lines.push_back(engine::make_line({group.tensors.begin(), group.tensors.end()}, shapes,
+                                        routine(collective, group.algorithm, root), limits(),
+                                        regions));
+    }
+    return std::make_shared<const Recipe>(engine::make_recipe(std::move(lines), shapes, limits()));
+  }
+
+  PieceLimits limits() const {
+    return {.ranks = ranks_.count,
+            .in_memory = in_memory_,
+            .asked = options_.piece_elements,
+            .lane_bytes = engine_->lane_bytes()};
+  }
+
+  /// Made once per kind, with mutex_ held.
   std::shared_ptr<const Routine> routine(Collective collective, const std::string& algorithm,
                                          std::uint32_t root) {
-    const std::lock_guard lock(mutex_);
     auto& known = routines_[{collective, algorithm, root}];
     if (!known) {
       Ranks ranks = ranks_;
@@ -200,133 +244,95 @@ class Ranked final : public Communicator {
     return known;
   }
 
-  void add_items(Operation& operation, std::span<const Tensor> tensors) {
-    std::vector<std::size_t> counts;
+  void add_tensors(Operation& operation, std::span<const Tensor> tensors) {
     check_apart(tensors);
     for (const Tensor& tensor : tensors) {
       check(tensor);
       check_way(tensor, operation.collective);
-      Item& item = operation.items.emplace_back(Item{.view = tensor.view,
-                                                     .codec = tensor.way.codec,
-                                                     .sums_codec = tensor.way.codec.for_sums(),
-                                                     .name = key_of(tensor.name, counts.size()),
-                                                     .tensor = counts.size()});
-      if (operation.collective == Collective::all_reduce) item.residual = residual_of(tensor);
-      counts.push_back(tensor.view.count);
     }
-    add_inputs(operation, tensors);
-    name_layers(operation, tensors);
-    operation.work->statistics.tensors.resize(tensors.size());
-    operation.layout = Layout(counts);
-    const bool sparse = std::ranges::all_of(
-        tensors, [](const Tensor& tensor) { return tensor.way.codec.traits().sparse; });
-    operation.cut = cut_for_lanes(operation, piece_elements(sparse), 0, engine_->lane_bytes());
-  }
-
-  /// What was kept is delivered also by a way without feedback, which then keeps nothing.
-  Residuals::Loan residual_of(const Tensor& tensor) {
-    const std::size_t count = tensor.view.count;
-    if (tensor.way.feedback) return residuals_.borrow(tensor.name, count);
-    return tensor.name.empty() ? nullptr : residuals_.borrow_last(tensor.name, count);
-  }
-
-  /// For the trace.
-  void name_layers(Operation& operation, std::span<const Tensor> tensors) const {
-    if (!recorder_) return;
-    for (const Tensor& tensor : tensors) operation.layers.push_back(recorder_->text(tensor.name));
-  }
-
-  /// From here on nothing is refused: residuals take the numbers up.
-  void add_inputs(Operation& operation, std::span<const Tensor> tensors) {
-    for (Item& item : operation.items) {
-      const Tensor& tensor = tensors[item.tensor];
-      const Codec& codec = tensor.way.codec;
-      const std::uint32_t reuse = tensor.way.feedback ? tensor.way.feedback->reuse : 1;
-      item.turn = next_turn(operation.collective, tensor, item);
-      if (operation.collective == Collective::broadcast) continue;
-      // What is not finite is sent as it is, and arrives; what was kept before stays as it was.
-      if (item.residual != nullptr && !all_finite(tensor.view)) item.residual.reset();
-      if (item.residual != nullptr) {
-        item.residual->ends = !tensor.way.feedback;
-        Feedback feedback = tensor.way.feedback.value_or(Feedback{});
-        feedback.masking = feedback.masking && codec.traits().sparse;
-        item.residual->accumulate(tensor.view, feedback);
-        if (ranks_.count == 1) item.residual->release(tensor.view);
-      }
-      item.notes.resize(item.codec.note_count(item.view.count));
-      item.codec = item.residual == nullptr ? codec.fit(tensor.view, item.notes)
-                                            : item.residual->fit(codec, item.notes, reuse);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& tensor = tensors[i];
+      operation.items.push_back(
+          {.view = tensor.view, .source = i, .name = key_of(tensor.name, i)});
+      Source& source = add_source(operation, tensor, tensor.view.count);
+      if (operation.collective != Collective::broadcast) source.input = {tensor.view};
     }
-  }
-
-  /// Turns are the tensor's, whatever is done meanwhile with others. Only sparse codecs take them.
-  std::uint64_t next_turn(Collective collective, const Tensor& tensor, const Item& item) {
-    if (!tensor.way.codec.traits().sparse) return 0;
-    if (item.residual != nullptr) return item.residual->turn++;
-    const std::lock_guard lock(mutex_);
-    return turns_[{collective, tensor.name, tensor.name.empty() ? item.tensor : 0}]++;
+    finish_sources(operation, tensors);
   }
 
   /// Every rank's parts are a region of their own, so that parts of any size can be cut into
   /// pieces.
-  Work start_regions(Collective collective, const Parts& parts, const OperationOptions& options) {
-    auto operation = make(collective, parts.all(), options, 0);
+  Work start_parts(Collective collective, const Parts& parts, const OperationOptions& options) {
+    auto operation = make(collective, options);
+    for (const Tensor& part : parts.of(0)) check_way(part, collective);
+    operation->recipe = recipe(collective, parts.all(), 0);
+    for (std::size_t i = 0; i < parts.tensors(); ++i) {
+      add_source(*operation, parts.of(0, i), ranks_.count * parts.of(0, i).view.count);
+    }
     // What an all_gather finds in the parts of others is no input.
     const bool all = collective == Collective::reduce_scatter;
-    const std::vector<Codec> fitted = parts.fit(all ? 0 : me_, all ? ranks_.count : me_ + 1);
-    std::vector<std::size_t> counts;
     for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
       for (std::size_t i = 0; i < parts.tensors(); ++i) {
         const Tensor& part = parts.of(rank, i);
-        check_way(part, collective);
-        counts.push_back(part.view.count);
         // Parts of one tensor draw random numbers of their own.
         operation->items.push_back({.view = part.view,
-                                    .codec = fitted[i],
-                                    .sums_codec = part.way.codec.for_sums(),
-                                    .name = key_of(part.name, i * ranks_.count) + rank,
-                                    .tensor = i});
+                                    .source = i,
+                                    .first = rank * part.view.count,
+                                    .name = key_of(part.name, i * ranks_.count) + rank});
+        if (all || rank == me_) operation->sources[i].input.push_back(part.view);
       }
     }
-    take_turns(*operation, parts);
-    name_layers(*operation, parts.of(0));
-    operation->work->statistics.tensors.resize(parts.tensors());
-    operation->layout = Layout(counts);
-    const std::size_t region = operation->layout.size() / ranks_.count;
-    const std::size_t piece =
-        round_up(std::max<std::size_t>(1, piece_elements(false) / ranks_.count), kSliceAlignment);
-    operation->cut = cut_for_lanes(*operation, piece, region, engine_->lane_bytes());
+    finish_sources(*operation, parts.of(0));
     return start(std::move(operation), options);
   }
 
-  /// All parts of a tensor are sent in the same turn.
-  void take_turns(Operation& operation, const Parts& parts) {
-    for (std::size_t i = 0; i < parts.tensors(); ++i) {
-      const std::uint64_t turn =
-          next_turn(operation.collective, parts.of(0, i), operation.items[i]);
-      for (std::uint32_t rank = 0; rank < ranks_.count; ++rank) {
-        operation.items[rank * parts.tensors() + i].turn = turn;
-      }
+  /// What was kept is delivered also by a way without feedback, which then keeps nothing.
+  Source& add_source(Operation& operation, const Tensor& tensor, std::size_t count) {
+    const Codec& codec = tensor.way.codec;
+    Source& source =
+        operation.sources.emplace_back(Source{.codec = codec, .sums_codec = codec.for_sums()});
+    if (!has_sums(operation.collective)) return source;
+    if (tensor.way.feedback) {
+      source.feedback = *tensor.way.feedback;
+      source.feedback.masking = source.feedback.masking && codec.traits().sparse;
+      source.loan = residuals_.borrow(tensor.name, count);
+    } else if (!tensor.name.empty()) {
+      source.loan = residuals_.borrow_last(tensor.name, count);
     }
+    return source;
   }
 
-  /// Over a network: large enough that messages are. In memory: small enough for the caches. Of
-  /// sparse codecs: as large as can be, so that headers do not count.
-  std::size_t piece_elements(bool sparse) const {
-    const std::size_t least = std::size_t{1} << (in_memory_ ? 16 : 19);
-    const std::size_t per_rank = std::size_t{1} << (in_memory_ ? 13 : 15);
-    const std::size_t usual = std::max(least, ranks_.count * per_rank);
-    const std::size_t wanted = options_.piece_elements > 0 ? options_.piece_elements : usual;
-    const std::size_t most = engine_->lane_bytes() / 16;  // four bytes each, at most four times
-    if (sparse && options_.piece_elements == 0) return most / kSliceAlignment * kSliceAlignment;
-    return std::max(kSliceAlignment, std::min(wanted, most) / kSliceAlignment * kSliceAlignment);
+  /// Nothing is refused any more: residuals and turns may change.
+  void finish_sources(Operation& operation, std::span<const Tensor> tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      Source& source = operation.sources[i];
+      source.turn = next_turn(operation.collective, tensors[i], source, i);
+      const bool fits = !source.input.empty() && is_fitted(source.codec);
+      if (fits && source.input.size() == 1 && operation.collective == Collective::all_reduce) {
+        source.notes.resize(source.codec.note_count(source.input[0].count));
+      }
+      if (source.loan != nullptr) source.loan->ends = !tensors[i].way.feedback;
+      operation.keeps = operation.keeps || source.loan != nullptr;
+      source.prepared = !fits && source.loan == nullptr;
+      operation.unprepared += source.prepared ? 0 : 1;
+      if (recorder_) operation.layers.push_back(recorder_->text(tensors[i].name));
+    }
+    operation.work->statistics.tensors.resize(tensors.size());
+  }
+
+  /// Turns are the tensor's, whatever is done meanwhile with others. Only sparse codecs take them.
+  std::uint64_t next_turn(Collective collective, const Tensor& tensor, const Source& source,
+                          std::size_t place) {
+    if (!tensor.way.codec.traits().sparse) return 0;
+    if (source.loan != nullptr) return source.loan->turn++;
+    const std::lock_guard lock(mutex_);
+    return turns_[{collective, tensor.name, tensor.name.empty() ? place : 0}]++;
   }
 
   Work start(std::shared_ptr<Operation> operation, const OperationOptions& options) {
     Work work(operation->work);
     const std::uint64_t count = residuals_.operations++;
     operation->step = options.step.value_or(count);
-    if (operation->cut.piece == 0) operation->cut.piece = kSliceAlignment;
     engine_->submit(std::move(operation));
     return work;
   }
@@ -341,6 +347,7 @@ class Ranked final : public Communicator {
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
       routines_;  // guarded by mutex_
+  std::unordered_map<std::string, std::shared_ptr<const Recipe>> recipes_;  // guarded by mutex_
   /// Of tensors without feedback, by name or place. Guarded by mutex_.
   std::map<std::tuple<Collective, std::string, std::size_t>, std::uint64_t> turns_;
   std::unique_ptr<Engine> engine_;  // the last: operations under way use all others
@@ -364,11 +371,8 @@ void check_options(const ConnectOptions& options) {
 
 /// Shares this host's cores among the ranks on it.
 void share_cores(EngineOptions& engine, const ConnectOptions& options, std::uint32_t ranks_here) {
-  constexpr std::uint32_t kMostWorkers = 4;  // beyond that memory is the limit
   engine.cores = std::thread::hardware_concurrency() / ranks_here;
-  // One core is the caller's and one moves messages.
-  const std::uint32_t spare = engine.cores > 2 ? std::min(engine.cores - 2, kMostWorkers) : 0;
-  engine.workers = options.threads > 0 ? options.threads - 1 : spare;
+  engine.workers = codec_threads(engine.cores, options.threads);
 }
 
 /// With rank and size of MPI, when that is where ranks find one another.

@@ -19,16 +19,20 @@ constexpr auto kLinger = std::chrono::seconds(5);
 constexpr auto kPatience = std::chrono::milliseconds(500);  // with ranks that are asked
 constexpr std::string_view kTooMany = "more messages than the operation has";
 
+/// Also of nothing there is a message, which is made and looked at.
+bool has_message(Op op) { return op == Op::encode || op == Op::decode || op == Op::decode_add; }
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<Router> transport, const EngineOptions& options)
     : transport_(std::move(transport)),
       options_(options),
       recording_(options.recorder != nullptr
-                     ? std::make_unique<const Recording>(*options.recorder, options.lanes)
+                     ? std::make_unique<const Recording>(*options.recorder)
                      : nullptr),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       lanes_(options.lanes),
+      preparing_(std::max(1u, options.workers)),
       mailboxes_(options.size),
       unsent_to_(options.size),
       workers_(options.workers) {
@@ -38,8 +42,12 @@ Engine::Engine(std::unique_ptr<Router> transport, const EngineOptions& options)
     memory = {private_memory_.get(), options.message_bytes};
   }
   const std::size_t share = memory.size() / lanes_.size() / 4096 * 4096;
-  for (std::size_t i = 0; i < lanes_.size(); ++i)
-    lanes_[i].arena = memory.subspan(i * share, share);
+  std::uint8_t number = 0;
+  for (Lane& lane : lanes_) {
+    lane.arena = memory.subspan(number * share, share);
+    lane.number = number++;
+  }
+  for (Lane& lane : preparing_) lane.number = number++;
   thread_ = std::jthread([this] { run(); });
 }
 
@@ -74,6 +82,7 @@ void Engine::run() {
       Lane& lane = lanes_[(next_tag_ - back) % lanes_.size()];
       if (lane.active() && !broken_) did |= advance(lane);
     }
+    did |= prepare(!did);
     if (stopping_ && operations_.empty()) {
       if (!leave_by) leave_by = Clock::now() + kLinger;
       if (!messages_left() || broken_ || Clock::now() > *leave_by) return;
@@ -119,22 +128,53 @@ bool Engine::take_submitted() {
 
 bool Engine::start_pieces() {
   bool did = false;
+  starved_ = false;
   for (const auto& operation : operations_) {
-    while (operation->next_piece < operation->cut.pieces()) {
+    const auto& pieces = operation->recipe->pieces;
+    while (operation->next_piece < pieces.size()) {
       Lane& lane = lanes_[next_tag_ % lanes_.size()];
       if (lane.active() || lane.unsent > 0) return did;
-      begin(lane, operation, operation->next_piece++, next_tag_++);
-      if (recording_) recording_->piece_begun(lane);
+      const Piece& piece = pieces[operation->next_piece];
+      starved_ = !operation->ready(piece);
+      if (starved_) return did;
+      ++operation->next_piece;
+      begin(lane, operation, piece, next_tag_++);
+      if (recording_) recording_->begun(lane);
       did = true;
     }
   }
   return did;
 }
 
-/// Makes as many steps as it can; true when it made one.
-bool Engine::advance(Lane& lane) {
+bool Engine::prepare(bool idle) {
+  if (broken_) return false;
+  if (workers_.empty() && !starved_ && !idle) return false;
   bool did = false;
-  while (lane.active() && !broken_) {
+  for (Lane& lane : preparing_) {
+    if (!lane.active() && !start_preparation(lane)) continue;
+    did |= advance(lane, 1);
+  }
+  return did;
+}
+
+/// Takes the next tensor that must be prepared; false when there is none.
+bool Engine::start_preparation(Lane& lane) {
+  for (const auto& operation : operations_) {
+    while (operation->next_source < operation->sources.size()) {
+      const std::size_t source = operation->next_source++;
+      if (operation->sources[source].prepared) continue;
+      begin_preparation(lane, operation, source);
+      if (recording_) recording_->begun(lane);
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Makes as many steps as it can and may; true when it made one.
+bool Engine::advance(Lane& lane, std::size_t most_steps) {
+  bool did = false;
+  for (std::size_t steps = 0; lane.active() && !broken_;) {
     const Phase phase = lane.phase.load(std::memory_order_acquire);
     if (phase == Phase::computing) return did;
     if (phase == Phase::computed) {
@@ -146,6 +186,7 @@ bool Engine::advance(Lane& lane) {
       finish(lane);
       return true;
     }
+    if (steps++ == most_steps) return did;
     const Op op = lane.step().op;
     const bool went = op == Op::send      ? send(lane)
                       : op == Op::receive ? receive(lane)
@@ -209,10 +250,16 @@ bool Engine::receive(Lane& lane) {
 /// Executes the lane's step, or lends the lane to a worker that does.
 bool Engine::compute(Lane& lane) {
   const Seal seal = options_.in_memory ? Seal::none : Seal::checksum;
-  if (workers_.empty() || lane.elements() < kWorthHandingOver) {
+  const std::size_t elements = lane.elements();
+  if (elements == 0 && !has_message(lane.step().op)) {
+    if (recording_ && lane.at == 0) recording_->step_done(lane);  // where a trace sees it begin
+    next_step(lane);
+    return true;
+  }
+  if (workers_.empty() || elements < kWorthHandingOver) {
     lane.status = execute_step(lane, seal);
     lane.phase.store(Phase::computed, std::memory_order_relaxed);
-    transport_->progress(*this);  // the network must not wait for more than one step
+    if (transport_) transport_->progress(*this);  // which must not wait for more than one step
     return true;
   }
   lane.phase.store(Phase::computing, std::memory_order_relaxed);
@@ -238,7 +285,7 @@ void Engine::take_result(Lane& lane) {
     settle(lane);
     return next_step(lane);
   }
-  const auto& arrival = lane.slots[lane.step().slot].arrival;
+  const auto& arrival = lane.slots[lane.step().slot].arrival;  // preparations never fail
   if (lane.step().op == Op::encode || !arrival) {
     fail(Error(ErrorCode::unavailable,
                fmt::format("rank {} cannot encode its numbers for {}: {}", options_.rank,
@@ -267,18 +314,26 @@ void Engine::settle(Lane& lane) noexcept {
 }
 
 void Engine::next_step(Lane& lane) noexcept {
+  if (!is_whole(lane)) return;
   if (lane.last_use()) release(lane.slots[lane.step().slot]);
+  lane.taken = 0;
   ++lane.at;
 }
 
 void Engine::finish(Lane& lane) {
+  if (lane.source) {
+    lane.operation->sources[*lane.source].prepared = true;
+    --lane.operation->unprepared;
+    lane.operation.reset();
+    return;
+  }
   for (std::uint32_t peer = 0; peer < options_.size; ++peer) {
     const auto is_left = [&](const Arrival& arrival) { return arrival.tag == lane.tag; };
     if (std::ranges::any_of(mailboxes_[peer], is_left)) return fail_by_garbage(peer, kTooMany);
   }
   const std::shared_ptr<Operation> operation = std::move(lane.operation);
   lane.operation.reset();
-  if (++operation->finished_pieces < operation->cut.pieces()) return;
+  if (++operation->finished_pieces < operation->recipe->pieces.size()) return;
   std::erase(operations_, operation);
   if (recording_) recording_->operation_done(*operation);
   operation->finish(std::nullopt);
@@ -384,6 +439,7 @@ void Engine::fail(const Error& error, std::uint32_t culprit) {
     lane.operation.reset();
     lane.unsent = 0;
   }
+  for (Lane& lane : preparing_) lane.operation.reset();
   operations_.clear();
   {
     const std::lock_guard lock(mutex_);

@@ -6,6 +6,9 @@
 // that one is encoded while another travels. A piece's number, counted over all operations, is the
 // tag of its messages: the same on every rank, since all make the same calls in the same order.
 //
+// Before its first piece a tensor is prepared, in a lane that sends nothing: with workers as early
+// as can be, without them when there is nothing else to do or the next piece waits for it.
+//
 // Nothing waits in a circle: piece t + lanes starts in the lane of piece t, after that has ended
 // here and its messages have left. Whoever still needs them is at piece t at most, and needs
 // nothing of what comes later.
@@ -52,7 +55,9 @@ class Engine final : private Inbox {
   void run();
   bool take_submitted();
   bool start_pieces();
-  bool advance(Lane& lane);
+  bool prepare(bool idle);
+  bool start_preparation(Lane& lane);
+  bool advance(Lane& lane, std::size_t most_steps = SIZE_MAX);
   bool send(Lane& lane);
   bool receive(Lane& lane);
   bool compute(Lane& lane);
@@ -88,7 +93,9 @@ class Engine final : private Inbox {
   FileDescriptor wake_;
 
   // The progress thread's
-  std::vector<Lane> lanes_;
+  std::vector<Lane> lanes_;      // of pieces
+  std::vector<Lane> preparing_;  // of tensors: one per worker, and at least one
+  bool starved_ = false;         // the next piece waits for a tensor that is not prepared
   std::deque<std::shared_ptr<Operation>> operations_;  // not done, oldest first
   std::vector<std::deque<Arrival>> mailboxes_;         // by peer
   std::vector<std::size_t> unsent_to_;                 // messages, by peer

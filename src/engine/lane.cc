@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 
 #include "tensor/cast.h"
@@ -10,45 +9,176 @@
 namespace gradwire::engine {
 namespace {
 
-/// What lies in a step's chunks of one tensor.
+/// Elements that are measured or taken up at once: some tenths of a millisecond.
+constexpr std::size_t kTakenAtOnce = std::size_t{1} << 17;
+
+// ---------------------------------------------------------------------------------------------
+// Preparation
+
+std::size_t elements_of(const Source& source) {
+  std::size_t elements = 0;
+  for (const TensorView& view : source.input) elements += view.count;
+  return elements;
+}
+
+/// Calls visit(first element, numbers) for the source's next stretch, which ends with its part.
+template <class Visit>
+void take_next(Lane& lane, const Source& source, Visit visit) {
+  std::size_t start = 0;
+  for (const TensorView& view : source.input) {
+    if (lane.taken < start + view.count) {
+      const std::size_t first = lane.taken - start;
+      const std::size_t count = std::min(kTakenAtOnce, view.count - first);
+      visit(lane.taken, view.slice(first, count));
+      lane.taken += count;
+      return;
+    }
+    start += view.count;
+  }
+}
+
+void fit(Source& source) noexcept {
+  if (Residual* residual = source.residual()) {
+    source.codec = residual->fit(source.codec, source.notes, source.feedback.reuse);
+  } else if (source.input.size() == 1) {
+    source.codec = source.codec.fit(source.input[0], source.notes);
+  } else {
+    const std::vector<ConstTensorView> places(source.input.begin(), source.input.end());
+    source.codec = source.codec.fit(places);
+  }
+}
+
+void prepare(Lane& lane) noexcept {
+  Source& source = lane.operation->sources[*lane.source];
+  const Op op = lane.step().op;
+  if (op == Op::fit) return fit(source);
+  Residual* const residual = source.residual();
+  if (residual == nullptr) return;
+  take_next(lane, source, [&](std::size_t first, ConstTensorView numbers) {
+    if (op == Op::measure) {
+      source.finite = all_finite(numbers);
+    } else {
+      residual->accumulate(first, numbers, source.feedback);
+    }
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+
+/// What lies in a step's chunks of one item.
 struct Part {
   const Item& item;
-  TensorView data;
-  TensorView sum;      // may be the data, see `Lifetimes`
-  std::size_t first;   // element of the tensor
-  std::size_t sum_at;  // in the lane's sums
-  bool apart;          // data and sum are not one, though their lifetimes allow it
+  const Source& source;
+  ConstTensorView input;
+  TensorView sum;
+  TensorView output;
+  std::size_t first;    // element of the item
+  std::size_t sums_at;  // in the lane's sums
 
-  bool in_place() const { return sum.data == data.data; }
+  Residual* residual() const { return source.residual(); }
+  std::size_t kept_at() const { return item.first + first; }
 };
 
 template <class Visit>
-void each_part(Lane& lane, const Step& step, Visit visit) {
-  Operation& operation = *lane.operation;
-  for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
-    const Range range = lane.chunks[chunk];
-    const bool one_place = operation.routine->lifetimes.sum_in_data[chunk];
-    operation.layout.each_part(range, [&](std::size_t index, std::size_t first, std::size_t count,
-                                          std::size_t place) {
-      const Item& item = operation.items[index];
-      const TensorView data = item.view.slice(first, count);
-      const std::size_t sum_at = lane.sum_starts[chunk] + (place - range.begin);
-      const TensorView sum{lane.sums.data() + sum_at, count, Dtype::f32};
-      const bool fits = data.dtype == Dtype::f32;
-      visit(Part{item, data, one_place && fits ? data : sum, first, sum_at, one_place && !fits});
+void each_part(Lane& lane, Visit visit) {
+  const Operation& operation = *lane.operation;
+  for (const Share& share : lane.shares_of_step()) {
+    share.line->layout.each_part(share.range, [&](std::size_t index, std::size_t first,
+                                                  std::size_t count, std::size_t place) {
+      const Item& item = operation.items[share.line->items[index]];
+      const TensorView output = item.view.slice(first, count);
+      const std::size_t sums_at = share.sums_at + (place - share.range.begin);
+      const TensorView sum{lane.sums.data() + sums_at, count, Dtype::f32};
+      const bool in_output = share.one_place && output.dtype == Dtype::f32;
+      visit(Part{item, operation.sources[item.source], operation.input(item).slice(first, count),
+                 in_output ? output : sum, output, first, sums_at});
     });
   }
 }
 
 // ---------------------------------------------------------------------------------------------
-// Feedback
+// Messages
 
-std::span<float> residual_of(const Part& part) {
-  return std::span(part.item.residual->numbers).subspan(part.first, part.data.count);
+const Codec& exactly() {
+  static const Codec kExact = Codec::parse("none");
+  return kExact;
+}
+
+Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept {
+  const Operation& operation = *lane.operation;
+  const Step& step = lane.step();
+  const bool sum = step.place == Place::sum;
+  lane.segments.clear();
+  each_part(lane, [&](const Part& part) {
+    // Sums draw other numbers than the inputs they are made of.
+    const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
+    const Source& source = part.source;
+    if (step.exact) {
+      lane.segments.push_back({exactly(), sum ? part.sum : part.input, {key, part.first}});
+    } else if (sum) {
+      lane.segments.push_back({source.sums_codec, part.sum, {key, part.first}});
+    } else {
+      lane.segments.push_back(
+          {source.codec, part.input, {key, part.first, source.notes, source.turn}});
+    }
+  });
+  const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
+  if (encoded.status != Status::ok) return encoded.status;
+  const std::span<std::byte> message = lane.keep(encoded.bytes);
+  lane.slots[step.slot] = {message, std::nullopt, true};
+  FrameReader frame = FrameReader::own(message);
+  std::size_t index = 0;
+  each_part(lane, [&](const Part& part) {
+    lane.spend(part.item.source).sent_bytes = lane.sends() * frame.segment(index++).bytes;
+  });
+  return Status::ok;
+}
+
+Status decode(Lane& lane, Seal least) noexcept {
+  const Step& step = lane.step();
+  const SlotMessage& slot = lane.slots[step.slot];
+  FrameReader frame =
+      slot.made_here ? FrameReader::own(slot.bytes) : FrameReader(slot.bytes, least);
+  if (frame.status() != Status::ok) return frame.status();
+  const bool add = step.op == Op::decode_add;
+  const std::uint32_t passed_on = lane.sends();
+  std::size_t index = 0;
+  Status status = Status::ok;
+  each_part(lane, [&](const Part& part) {
+    if (status != Status::ok) return;
+    const std::size_t i = index++;
+    status = i >= frame.segment_count() ? Status::count_mismatch
+             : add                      ? frame.decode_add(i, part.sum)
+                   : frame.decode(i, step.place == Place::sum ? part.sum : part.output);
+    if (passed_on == 0 || status != Status::ok) return;
+    lane.spend(part.item.source).sent_bytes = passed_on * frame.segment(i).bytes;
+  });
+  if (status == Status::ok && index != frame.segment_count()) return Status::count_mismatch;
+  return status;
+}
+
+/// What others decode of a message made here. Where that is what it was made of, nothing is
+/// decoded.
+Status echo(Lane& lane) noexcept {
+  const Step& step = lane.step();
+  FrameReader frame = FrameReader::own(lane.slots[step.slot].bytes);
+  std::size_t index = 0;
+  Status status = Status::ok;
+  each_part(lane, [&](const Part& part) {
+    const std::size_t i = index++;
+    if (status != Status::ok) return;
+    const ConstTensorView numbers = step.place == Place::sum ? part.sum : part.input;
+    if (!frame.segment(i).codec.traits().lossless) {
+      status = frame.decode(i, part.output);
+    } else if (numbers.data != part.output.data) {
+      kernels::cast(numbers, part.output, Into::assign);
+    }
+  });
+  return status;
 }
 
 // ---------------------------------------------------------------------------------------------
-// Statistics
+// What is kept
 
 double energy_of(std::span<const float> numbers) noexcept {
   std::array<double, 8> sums{};  // that do not wait for one another
@@ -58,120 +188,82 @@ double energy_of(std::span<const float> numbers) noexcept {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
+/// A segment of a message made here, and what it was made of.
+struct Made {
+  FrameReader& frame;
+  std::size_t index;
+  ConstTensorView numbers;
+};
+
 /// Energy of the numbers of a message, and of what it lacks of them.
-Status measure(FrameReader& frame, std::size_t index, ConstTensorView numbers,
-               std::span<float> scratch, TensorStatistics& found) noexcept {
+Status measure(const Made& made, std::span<float> scratch, TensorStatistics& found) noexcept {
   const TensorView rest{scratch.data(), scratch.size(), Dtype::f32};
-  kernels::cast(numbers, rest, Into::assign);
+  kernels::cast(made.numbers, rest, Into::assign);
   found.energy = energy_of(scratch);
   for (float& number : scratch) number = -number;
-  const Status status = frame.decode_add(index, rest);
+  const Status status = made.frame.decode_add(made.index, rest);
   found.squared_error = energy_of(scratch);
   return status;
 }
 
 /// What a message lacks of the numbers it was made of stays in the residual. A message of complete
 /// sums is decoded into tensors by all ranks: what rounding takes there is lacking, too.
-Status keep_rest(const Lane& lane, const Part& part, FrameReader& frame, std::size_t index,
-                 bool sum, std::span<const float> wanted, std::span<float> scratch) noexcept {
-  Residual& residual = *part.item.residual;
-  const SegmentView message = frame.segment(index);
-  const Dtype delivered = lane.encodes_finished() ? part.data.dtype : Dtype::f32;
+Status keep_rest(const Lane& lane, const Part& part, const Made& made,
+                 std::span<float> scratch) noexcept {
+  Residual& residual = *part.residual();
+  const SegmentView message = made.frame.segment(made.index);
+  const Dtype delivered = lane.of_finished() ? part.output.dtype : Dtype::f32;
+  const std::span<const float> wanted(static_cast<const float*>(made.numbers.data),
+                                      made.numbers.count);
   if (message.codec.traits().sparse) {
-    residual.keep_all(part.first, wanted, lane.divisor());
+    const bool sum = lane.step().place == Place::sum;
+    residual.keep_all(part.kept_at(), wanted, lane.divisor());
     auto take = [&](std::span<const std::uint64_t> places, std::span<const float> sent) {
       const std::span<float> rounded = scratch.first(sent.size());
       std::ranges::copy(sent, rounded.begin());
       kernels::round_to(delivered, rounded);
-      residual.take_sent(part.first, places, rounded, lane.divisor());
+      residual.take_sent(part.kept_at(), places, rounded, lane.divisor());
       if (!sum) residual.sent_since_fit += places.size();
     };
     return message.codec.each_sent(message.payload, message.dtype, message.count, take);
   }
-  const Status status = frame.decode(index, {scratch.data(), scratch.size(), Dtype::f32});
+  const Status status = made.frame.decode(made.index, {scratch.data(), scratch.size(), Dtype::f32});
   kernels::round_to(delivered, scratch);
-  residual.keep(part.first, wanted, scratch, lane.divisor());
+  residual.keep(part.kept_at(), wanted, scratch, lane.divisor());
   return status;
 }
 
-/// What a message takes of a part, and what it lacks of it.
-Status look_back(Lane& lane, const Part& part, FrameReader& frame, std::size_t index, bool sum,
-                 TensorStatistics& found) noexcept {
-  found.sent_bytes = lane.sends() * frame.segment(index).bytes;
-  const bool measured = lane.operation->measure_error && !sum;
-  const ConstTensorView numbers = lane.segments[index].values;
-  const std::span<float> scratch(lane.scratch.data() + part.sum_at, numbers.count);
-  if (part.item.residual == nullptr) {
-    return measured ? measure(frame, index, numbers, scratch, found) : Status::ok;
+Status keep_part(Lane& lane, const Part& part, const Made& made) noexcept {
+  const bool measured = lane.operation->measure_error && lane.step().place == Place::input;
+  const std::span<float> scratch(lane.scratch.data() + part.sums_at, made.numbers.count);
+  if (part.residual() == nullptr) {
+    return measured ? measure(made, scratch, lane.spend(part.item.source)) : Status::ok;
   }
-  const std::span<const float> wanted(static_cast<const float*>(numbers.data), numbers.count);
-  if (measured) found.energy = energy_of(wanted);
-  const Status status = keep_rest(lane, part, frame, index, sum, wanted, scratch);
-  if (measured) found.squared_error = energy_of(residual_of(part));
+  if (!measured) return keep_rest(lane, part, made, scratch);
+  TensorStatistics& found = lane.spend(part.item.source);
+  found.energy = energy_of({static_cast<const float*>(made.numbers.data), made.numbers.count});
+  const Status status = keep_rest(lane, part, made, scratch);
+  const std::span<const float> kept(part.residual()->numbers);
+  found.squared_error = energy_of(kept.subspan(part.kept_at(), made.numbers.count));
   return status;
 }
 
-Status look_back(Lane& lane, const Step& step, std::span<const std::byte> message) noexcept {
-  FrameReader frame = FrameReader::own(message);
+Status keep(Lane& lane) noexcept {
+  const Step& step = lane.step();
+  FrameReader frame = FrameReader::own(lane.slots[step.slot].bytes);
+  std::size_t index = 0;
   Status status = Status::ok;
-  each_part(lane, step, [&](const Part& part) {
+  each_part(lane, [&](const Part& part) {
+    const std::size_t i = index++;
     if (status != Status::ok) return;
-    const std::size_t index = lane.spent.size();  // one each
-    TensorStatistics& found = lane.spend(part.item.tensor);
-    status = look_back(lane, part, frame, index, step.place == Place::sum, found);
+    const ConstTensorView numbers = step.place == Place::sum ? part.sum : part.input;
+    status = keep_part(lane, part, {frame, i, numbers});
   });
   return status;
 }
 
 // ---------------------------------------------------------------------------------------------
-
-Status encode(Lane& lane, const Step& step, std::uint32_t rank, std::uint32_t ranks, Seal seal) {
-  Operation& operation = *lane.operation;
-  const bool sum = step.place == Place::sum;
-  lane.segments.clear();
-  each_part(lane, step, [&](const Part& part) {
-    // Sums draw other numbers than the data they are made of.
-    const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
-    if (sum) {
-      lane.segments.push_back({part.item.sums_codec, part.sum, {key, part.first}});
-    } else {
-      const ConstTensorView numbers = part.item.input().slice(part.first, part.data.count);
-      lane.segments.push_back(
-          {part.item.codec, numbers, {key, part.first, part.item.notes, part.item.turn}});
-    }
-  });
-  const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
-  if (encoded.status != Status::ok) return encoded.status;
-  const std::span<std::byte> message = lane.keep(encoded.bytes);
-  lane.slots[step.slot] = {message, std::nullopt, true};
-  return look_back(lane, step, message);
-}
-
-Status decode(Lane& lane, const Step& step, Seal least) noexcept {
-  const SlotMessage& slot = lane.slots[step.slot];
-  FrameReader frame =
-      slot.made_here ? FrameReader::own(slot.bytes) : FrameReader(slot.bytes, least);
-  if (frame.status() != Status::ok) return frame.status();
-  const bool add = step.op == Op::decode_add;
-  const bool sum = add || step.place == Place::sum;
-  const bool echo = lane.operation->routine->lifetimes.echo[lane.at];
-  const std::uint32_t passed_on = lane.sends();
-  std::size_t index = 0;
-  Status status = Status::ok;
-  each_part(lane, step, [&](const Part& part) {
-    if (status != Status::ok) return;
-    const std::size_t i = index++;
-    const bool replaced = part.apart || part.item.residual != nullptr;  // what the echo is of
-    if (echo && !replaced && part.item.codec.traits().lossless) return;
-    status = i >= frame.segment_count() ? Status::count_mismatch
-             : add                      ? frame.decode_add(i, part.sum)
-                                        : frame.decode(i, sum ? part.sum : part.data);
-    if (passed_on == 0 || status != Status::ok) return;
-    lane.spend(part.item.tensor).sent_bytes = passed_on * frame.segment(i).bytes;
-  });
-  if (status == Status::ok && index != frame.segment_count()) return Status::count_mismatch;
-  return status;
-}
+// Numbers
 
 void divide(TensorView sum, float divisor) noexcept {
   const std::span<float> numbers(static_cast<float*>(sum.data), sum.count);
@@ -179,50 +271,79 @@ void divide(TensorView sum, float divisor) noexcept {
   for (float& number : numbers) number *= scale;
 }
 
-/// One's own numbers enter a sum as they are, with what was held back of them before.
+/// This rank's numbers enter a sum as they are, so that nothing of them is held back.
 void enter(const Part& part, Into into) noexcept {
-  kernels::cast(part.item.input().slice(part.first, part.data.count), part.sum, into);
-  std::ranges::fill(residual_of(part), 0.0f);
+  if (part.input.data != part.sum.data) kernels::cast(part.input, part.sum, into);
+  if (Residual* residual = part.residual()) residual->clear(part.kept_at(), part.input.count);
 }
 
-/// Complete sums go into the tensor. Of all ranks that store them, the first keeps what rounding
-/// takes, if somebody keeps anything.
-void store(const Part& part, float divisor, std::uint32_t rank) noexcept {
-  kernels::cast(part.sum, part.data, Into::assign);
-  if (part.item.residual == nullptr || part.data.dtype == Dtype::f32 || rank != 0) return;
+void store(const Part& part) noexcept {
+  if (part.sum.data != part.output.data) kernels::cast(part.sum, part.output, Into::assign);
+}
+
+void keep_rounding(const Part& part, float divisor) noexcept {
+  if (part.residual() == nullptr || part.output.dtype == Dtype::f32) return;
   const std::span<const float> sums(static_cast<const float*>(part.sum.data), part.sum.count);
-  part.item.residual->keep_rounding(part.first, sums, part.data, divisor);
+  part.residual()->keep_rounding(part.kept_at(), sums, part.output, divisor);
 }
 
-void compute(Lane& lane, const Step& step, std::uint32_t rank) noexcept {
+void compute(Lane& lane) noexcept {
   const float divisor = lane.operation->divisor;
-  if (step.op == Op::finish && divisor == 1) return;
-  each_part(lane, step, [&](const Part& part) {
-    if (step.op == Op::finish) return divide(part.sum, divisor);
-    const Into into = step.op == Op::add ? Into::add : Into::assign;
-    if (part.item.residual != nullptr && step.op != Op::store) return enter(part, into);
-    if (part.in_place()) return;
-    if (step.op == Op::store) return store(part, divisor, rank);
-    kernels::cast(part.data, part.sum, into);
+  const Op op = lane.step().op;
+  each_part(lane, [&](const Part& part) {
+    switch (op) {
+      case Op::load:
+        return enter(part, Into::assign);
+      case Op::add:
+        return enter(part, Into::add);
+      case Op::finish:
+        return divide(part.sum, divisor);
+      case Op::store:
+        return store(part);
+      default:
+        return keep_rounding(part, divisor);
+    }
   });
 }
 
 }  // namespace
 
-void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, Tag tag) {
-  const Schedule& schedule = operation->routine->schedule;
-  lane.piece = piece;
+std::size_t Lane::elements() const {
+  const Op op = step().op;
+  if (source) {
+    const Source& prepared = operation->sources[*source];
+    if (op == Op::fit) return elements_of(prepared);
+    if (prepared.residual() == nullptr) return 0;
+    return std::min(kTakenAtOnce, elements_of(prepared) - taken);
+  }
+  if (op == Op::finish && operation->divisor == 1) return 0;
+  if ((op == Op::keep || op == Op::keep_rounding) && !operation->keeps) return 0;
+  std::size_t total = 0;
+  for (const Share& share : shares_of_step()) total += share.range.size();
+  return total;
+}
+
+void begin(Lane& lane, std::shared_ptr<Operation> operation, const Piece& piece, Tag tag) {
+  const Schedule& schedule = piece.routine->schedule;
+  const Recipe& recipe = *operation->recipe;
+  lane.routine = piece.routine.get();
+  lane.source.reset();
   lane.tag = tag;
   lane.at = 0;
   lane.arena_used = 0;
   lane.slots.assign(schedule.slots, {});
-  lane.chunks.clear();
-  lane.sum_starts.clear();
+  lane.shares.clear();
+  lane.first_shares.assign(1, 0);
   std::size_t total = 0;
   for (std::uint32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
-    lane.chunks.push_back(operation->cut.chunk(piece, chunk, schedule.chunks));
-    lane.sum_starts.push_back(total);
-    total += lane.chunks.back().size();
+    for (const Stretch& stretch : piece.stretches) {
+      const Line& line = recipe.lines[stretch.line];
+      const Range range = line.cut.chunk(stretch.piece, chunk, schedule.chunks);
+      if (range.size() == 0) continue;
+      lane.shares.push_back({&line, range, total, lane.routine->lifetimes.in_one_place[chunk]});
+      total += range.size();
+    }
+    lane.first_shares.push_back(lane.shares.size());
   }
   if (lane.sums.size() < total) {
     lane.sums.resize(total);
@@ -231,19 +352,39 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, 
   lane.operation = std::move(operation);
 }
 
+void begin_preparation(Lane& lane, std::shared_ptr<Operation> operation, std::size_t source) {
+  lane.routine = operation->recipe->pieces[0].routine.get();  // all prepare alike
+  lane.source = source;
+  lane.taken = 0;
+  lane.at = 0;
+  lane.operation = std::move(operation);
+}
+
 Status execute(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept {
-  const Step& step = lane.step();
   lane.spent.clear();
-  switch (step.op) {
+  switch (lane.step().op) {
+    case Op::measure:
+    case Op::take:
+    case Op::fit:
+      prepare(lane);
+      return Status::ok;
     case Op::encode:
-      return encode(lane, step, rank, ranks, seal);
+      return encode(lane, rank, ranks, seal);
+    case Op::keep:
+      return keep(lane);
     case Op::decode:
     case Op::decode_add:
-      return decode(lane, step, seal);
+      return decode(lane, seal);
+    case Op::echo:
+      return echo(lane);
     default:
-      compute(lane, step, rank);
+      compute(lane);
       return Status::ok;
   }
+}
+
+bool is_whole(const Lane& lane) noexcept {
+  return !lane.source || lane.step().op == Op::fit || lane.elements() == 0;
 }
 
 }  // namespace gradwire::engine

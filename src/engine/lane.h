@@ -1,4 +1,5 @@
-// One piece of an operation under way: where it is in its schedule, its messages, its sums.
+// A piece of an operation under way, or the preparation of one of its tensors: where it is in its
+// schedule, its messages, its sums.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +21,6 @@ struct SlotMessage {
   bool made_here = false;  // by encoding: there is nothing to verify
 };
 
-inline constexpr std::size_t kMessageAlignment = 64;
-
 enum class Phase : std::uint8_t {
   ready,      ///< for its step
   computing,  ///< a worker's: only `operation`, `piece`, `tag` and `unsent` are for others to read
@@ -34,16 +33,27 @@ struct Spent {
   TensorStatistics statistics;
 };
 
+/// What a chunk has of one stretch of its piece.
+struct Share {
+  const Line* line;
+  Range range;            // of the line
+  std::size_t sums_at;    // where its sums lie in the lane's
+  bool one_place;         // as in `Lifetimes`
+};
+
 struct Lane {
+  std::uint8_t number = 0;  // among all lanes of the engine
   std::shared_ptr<Operation> operation;
-  std::size_t piece = 0;  // of the operation
-  Tag tag = 0;            // of the piece, counted over all operations
-  std::size_t at = 0;     // the next step
+  const Routine* routine = nullptr;  // the operation's recipe has it
+  std::optional<std::size_t> source;  // that is prepared; none: it exchanges a piece
+  std::size_t taken = 0;              // elements of the source, by its step
+  Tag tag = 0;                        // of the piece, counted over all operations
+  std::size_t at = 0;                 // the next step
   std::vector<SlotMessage> slots;
-  std::vector<float> sums;     // of the piece's chunks, one after the other
-  std::vector<float> scratch;  // laid out as sums
-  std::vector<Range> chunks;
-  std::vector<std::size_t> sum_starts;
+  std::vector<Share> shares;              // chunk after chunk
+  std::vector<std::size_t> first_shares;  // of each chunk, and one more
+  std::vector<float> sums;                // of the piece's chunks, one after the other
+  std::vector<float> scratch;             // laid out as sums
   std::span<std::byte> arena;  // messages are encoded into it, one after the other
   std::size_t arena_used = 0;
   std::size_t unsent = 0;         // messages whose bytes the transport still needs
@@ -58,28 +68,33 @@ struct Lane {
   std::uint32_t more_layers = 0;   // of the piece, besides the first
 
   bool active() const { return operation != nullptr; }
-  const Schedule& schedule() const { return operation->routine->schedule; }
-  const Step& step() const { return schedule().steps[at]; }
-  bool finished() const { return at == schedule().steps.size(); }
+  const std::vector<Step>& steps() const {
+    return source ? routine->schedule.preparation : routine->schedule.steps;
+  }
+  const Step& step() const { return steps()[at]; }
+  bool finished() const { return at == steps().size(); }
   bool waits_for_a_message() const {
     return active() && phase.load(std::memory_order_acquire) == Phase::ready && !finished() &&
            step().op == Op::receive;
   }
-  std::size_t elements() const {  // of its step
-    std::size_t total = 0;
-    for (std::uint32_t i = 0; i < step().count; ++i) total += chunks[step().first + i].size();
-    return total;
+  /// Of its step.
+  std::span<const Share> shares_of_step() const {
+    const std::size_t first = first_shares[step().first];
+    return std::span(shares).subspan(first, first_shares[step().first + step().count] - first);
   }
+  /// Of its step. 0: there is nothing to do.
+  std::size_t elements() const;
   /// The step leaves nothing to do with the message in its slot.
-  bool last_use() const { return operation->routine->lifetimes.last_use[at]; }
+  bool last_use() const { return !source && routine->lifetimes.last_use[at]; }
 
   /// How often the message of the step is sent, if it is for this step to count.
-  std::uint32_t sends() const { return operation->routine->lifetimes.sends[at]; }
+  std::uint32_t sends() const { return routine->lifetimes.sends[at]; }
 
-  bool encodes_finished() const { return operation->routine->lifetimes.of_finished[at]; }
+  /// Whether the numbers in the step's message are complete sums.
+  bool of_finished() const { return routine->lifetimes.of_finished[at]; }
 
-  /// By which the numbers that the step encodes have been divided.
-  float divisor() const { return encodes_finished() ? operation->divisor : 1; }
+  /// By which the numbers in the step's message have been divided.
+  float divisor() const { return of_finished() ? operation->divisor : 1; }
 
   TensorStatistics& spend(std::size_t tensor) {
     return spent.emplace_back(Spent{tensor, {}}).statistics;
@@ -96,10 +111,17 @@ struct Lane {
 };
 
 /// Takes up a piece.
-void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, Tag tag);
+void begin(Lane& lane, std::shared_ptr<Operation> operation, const Piece& piece, Tag tag);
 
-/// Executes the lane's step, which is neither send nor receive. `rank` is this rank's, for random
-/// numbers. Returns what went wrong with a message, or ok.
+/// Takes up the preparation of a source.
+void begin_preparation(Lane& lane, std::shared_ptr<Operation> operation, std::size_t source);
+
+/// Executes the lane's step, which is neither send nor receive; of a long preparation a part, so
+/// that whoever executes it is free again soon. `rank` is this rank's, for random numbers. Returns
+/// what went wrong with a message, or ok.
 Status execute(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept;
+
+/// Whether the lane's step has been executed whole.
+bool is_whole(const Lane& lane) noexcept;
 
 }  // namespace gradwire::engine

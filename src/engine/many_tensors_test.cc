@@ -81,15 +81,19 @@ TEST(ManyTensors, that_do_not_fit_a_lane_are_this_ranks_fault) {
       auto operation = std::make_shared<engine::Operation>();
       const Ranks ranks{.count = 2, .per_host = 2};
       operation->collective = Collective::all_reduce;
-      operation->routine = std::make_shared<engine::Routine>(
+      const auto routine = std::make_shared<engine::Routine>(
           find_algorithm("allgather", Collective::all_reduce, ranks), Collective::all_reduce, ranks,
           rank);
       const Codec codec = Codec::parse("none");
       const std::size_t count = rank == 0 ? x[0].size() : 100;  // rank 1's would fit
-      operation->items.push_back(
-          {.view = {x[rank].data(), count}, .codec = codec, .sums_codec = codec});
-      operation->layout = engine::Layout(std::vector<std::size_t>{count});
-      operation->cut = {operation->layout.size(), std::size_t{1} << 20, 0};
+      engine::Line line{
+          .items = {0}, .layout = engine::Layout(std::vector{count}), .routine = routine};
+      line.cut = {line.layout.size(), std::size_t{1} << 20, 0};
+      operation->recipe = std::make_shared<engine::Recipe>(
+          engine::Recipe{.lines = {line}, .pieces = {{routine, {{0, 0}}}}});
+      operation->items.push_back({.view = {x[rank].data(), count}});
+      operation->sources.push_back(
+          {.codec = codec, .sums_codec = codec, .input = {{x[rank].data(), count}}, .prepared = true});
       operation->deadline = Clock::now() + std::chrono::seconds(20);
       operation->work = std::make_shared<engine::WorkState>();
       operation->work->statistics.tensors.resize(1);

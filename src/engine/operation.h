@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "base/fork.h"
-#include "collective/lifetimes.h"
-#include "engine/layout.h"
+#include "engine/recipe.h"
 #include "feedback/residuals.h"
 #include "gradwire/communicator.h"
 #include "net/job.h"
@@ -40,56 +39,71 @@ struct WorkState {
   void finish(std::optional<Error> failure);
 };
 
-/// A tensor with what does not change from piece to piece.
-struct Item {
-  TensorView view;
-  Codec codec;                  // fitted to this rank's numbers
-  std::vector<double> notes{};  // of the fitting
+/// A tensor of the call: one item, or in reduce_scatter and all_gather one for each rank.
+struct Source {
+  Codec codec;  // after its preparation: fitted to this rank's numbers
   Codec sums_codec;
-  std::uint64_t name = 0;      // what random numbers know it by
-  std::uint64_t turn = 0;      // see `EncodeOptions`
-  std::size_t tensor = 0;      // of the call; parts of a tensor share it
-  Residuals::Loan residual{};  // none: no feedback
+  std::vector<double> notes{};  // of the fitting
+  std::uint64_t turn = 0;       // see `EncodeOptions`
+  std::vector<TensorView> input{};  // the caller's numbers that this rank contributes
+  Feedback feedback{};
+  Residuals::Loan loan{};  // none: nothing was kept, and nothing will be
+  bool finite = true;      // as far as it was measured
+  bool prepared = false;   // its pieces may begin
 
-  /// This rank's numbers.
-  ConstTensorView input() const {
-    if (residual == nullptr) return view;
-    return {residual->numbers.data(), view.count, Dtype::f32};
-  }
+  /// Where numbers are kept; null for numbers that must not be: what is not finite is sent as it is,
+  /// and leaves what was kept as it was.
+  Residual* residual() const { return finite ? loan.get() : nullptr; }
 };
 
-/// What to do, whatever the numbers are.
-struct Routine {
-  Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me)
-      : schedule(algorithm.make(collective, ranks, me)),
-        lifetimes(lifetimes_of(schedule)),
-        copies(algorithm.copies) {}
-  const Schedule schedule;
-  const Lifetimes lifetimes;
-  const std::uint32_t copies;  // as in `Algorithm`
+/// Numbers that lie in one place, with what does not change from piece to piece.
+struct Item {
+  TensorView view;         // the caller's: output, and without feedback input
+  std::size_t source = 0;  // of the operation
+  std::size_t first = 0;   // of its numbers in the source
+  std::uint64_t name = 0;  // what random numbers know it by
 };
 
 struct Operation {
   Collective collective = Collective::barrier;
-  std::shared_ptr<const Routine> routine;
+  std::shared_ptr<const Recipe> recipe;
+  std::vector<Source> sources;
   std::vector<Item> items;
-  std::vector<std::uint32_t> layers;  // by tensor: its name, a text of the recorder; none: no trace
-  Layout layout{{}};
-  Cut cut;
+  std::vector<std::uint32_t> layers;  // by source: its name, a text of the recorder; none: no trace
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   float divisor = 1;  // of sums
   bool measure_error = false;
+  bool keeps = false;  // something: a source has feedback, or errors are measured
   Deadline deadline;
+  std::size_t unprepared = 0;   // sources
+  std::size_t next_source = 0;  // that is to be prepared
   std::size_t next_piece = 0;
   std::size_t finished_pieces = 0;
   std::shared_ptr<WorkState> work;
 
+  /// This rank's numbers of an item, as they are exchanged.
+  ConstTensorView input(const Item& item) const {
+    const Residual* residual = sources[item.source].residual();
+    if (residual == nullptr) return item.view;
+    return {residual->numbers.data() + item.first, item.view.count, Dtype::f32};
+  }
+
+  /// Whether all that a piece needs is prepared.
+  bool ready(const Piece& piece) const {
+    return unprepared == 0 || std::ranges::all_of(piece.stretches, [&](const Stretch& stretch) {
+      return std::ranges::all_of(recipe->lines[stretch.line].items, [&](std::uint32_t item) {
+        return sources[items[item].source].prepared;
+      });
+    });
+  }
+
   /// Its end, good or bad. The same tensors may be used again at once.
   void finish(std::optional<Error> failure) {
-    for (Item& item : items) {
-      if (failure && item.residual != nullptr) item.residual->ends = false;
-      item.residual.reset();
+    for (Source& source : sources) {
+      if (source.loan == nullptr) continue;
+      if (failure || !source.finite) source.loan->ends = false;
+      source.loan.reset();
     }
     work->finish(std::move(failure));
   }

@@ -86,15 +86,4 @@ void Parts::check_alike(std::uint32_t rank, std::size_t i) const {
       i, rank, describe(of(rank, i)), describe(of(0, i))));
 }
 
-std::vector<Codec> Parts::fit(std::uint32_t begin, std::uint32_t end) const {
-  std::vector<Codec> fitted;
-  std::vector<ConstTensorView> places;
-  for (std::size_t i = 0; i < tensors_; ++i) {
-    places.clear();
-    for (std::uint32_t rank = begin; rank < end; ++rank) places.push_back(of(rank, i).view);
-    fitted.push_back(of(begin, i).way.codec.fit(places));
-  }
-  return fitted;
-}
-
 }  // namespace gradwire::engine

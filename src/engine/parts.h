@@ -35,9 +35,6 @@ class Parts {
     return all_.subspan(rank * tensors_, tensors_);
   }
 
-  /// The tensors' codecs, each fitted to the parts of the ranks [begin, end).
-  std::vector<Codec> fit(std::uint32_t begin, std::uint32_t end) const;
-
  private:
   void check_alike(std::uint32_t rank, std::size_t i) const;
 

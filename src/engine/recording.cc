@@ -15,15 +15,18 @@ using trace::State;
 /// Those of its message, or of the numbers it computes with.
 std::uint64_t bytes_of(const Lane& lane) noexcept {
   switch (lane.step().op) {
-    case Op::load:
-    case Op::add:
-    case Op::finish:
-    case Op::store:
-      return lane.elements() * sizeof(float);
-    default:
+    case Op::encode:
+    case Op::decode:
+    case Op::decode_add:
+    case Op::send:
+    case Op::receive:
       return lane.slots[lane.step().slot].bytes.size();
+    default:
+      return lane.elements() * sizeof(float);
   }
 }
+
+constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
 
 Message message_of(Op op) noexcept {
   return op == Op::send ? Message::sent : op == Op::receive ? Message::received : Message::none;
@@ -35,25 +38,29 @@ std::int64_t nanoseconds(Clock::time_point time) noexcept {
 
 }  // namespace
 
-Recording::Recording(trace::Recorder& recorder, std::size_t lanes)
-    : recorder_(recorder), lanes_(lanes) {
+Recording::Recording(trace::Recorder& recorder) : recorder_(recorder) {
   for (std::size_t i = 0; i < kOps; ++i) ops_[i] = recorder.text(name_of(static_cast<Op>(i)));
   for (std::size_t i = 0; i < kCollectives; ++i) {
     collectives_[i] = recorder.text(name_of(static_cast<Collective>(i)));
   }
 }
 
-void Recording::piece_begun(Lane& lane) const noexcept {
+void Recording::begun(Lane& lane) const noexcept {
   const Operation& operation = *lane.operation;
   lane.idle_since_ns = trace::now_ns();
-  std::size_t first = operation.layers.size();
-  std::size_t last = 0;
-  for (const Range& chunk : lane.chunks) {
-    operation.layout.each_part(chunk,
-                               [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
-                                 first = std::min(first, operation.items[index].tensor);
-                                 last = std::max(last, operation.items[index].tensor);
-                               });
+  std::size_t first = lane.source.value_or(operation.layers.size());
+  std::size_t last = lane.source.value_or(0);
+  const auto see = [&](std::size_t source) {
+    first = std::min(first, source);
+    last = std::max(last, source);
+  };
+  if (!lane.source) {
+    for (const Share& share : lane.shares) {
+      share.line->layout.each_part(
+          share.range, [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
+            see(operation.items[share.line->items[index]].source);
+          });
+    }
   }
   const bool none = first == operation.layers.size();
   lane.layer = none ? 0 : operation.layers[first];
@@ -64,14 +71,14 @@ Event Recording::step_of(const Lane& lane, std::int64_t begin_ns) const noexcept
   const Op op = lane.step().op;
   return {.begin_ns = begin_ns,
           .end_ns = trace::now_ns(),
-          .number = lane.tag,
+          .number = lane.source ? kNoPiece : lane.tag,
           .bytes = bytes_of(lane),
           .what = ops_[static_cast<std::size_t>(op)],
           .layer = lane.layer,
           .more_layers = lane.more_layers,
           .peer = lane.step().peer,
           .at = static_cast<std::uint32_t>(lane.at),
-          .lane = static_cast<std::uint8_t>(lane.tag % lanes_),
+          .lane = lane.number,
           .kind = Kind::step,
           .message = message_of(op)};
 }

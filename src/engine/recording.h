@@ -13,10 +13,10 @@ namespace gradwire::engine {
 /// Threads: whoever has the lane.
 class Recording {
  public:
-  Recording(trace::Recorder& recorder, std::size_t lanes);
+  explicit Recording(trace::Recorder& recorder);
 
-  /// The lane has taken up a piece.
-  void piece_begun(Lane& lane) const noexcept;
+  /// The lane has taken up a piece, or a tensor to prepare.
+  void begun(Lane& lane) const noexcept;
   /// The lane's step is done, which began then. Its message is still in its slot.
   void step_done(Lane& lane, std::int64_t begin_ns) const noexcept;
   /// The same for steps that wait, and begin when the step before has ended.
@@ -32,7 +32,6 @@ class Recording {
   trace::Event event_of(const Operation& operation) const noexcept;
 
   trace::Recorder& recorder_;
-  const std::size_t lanes_;
   std::array<trace::Text, kOps> ops_{};
   std::array<trace::Text, kCollectives> collectives_{};
 };

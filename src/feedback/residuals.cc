@@ -124,18 +124,20 @@ bool all_finite(ConstTensorView input) noexcept {
   return all_finite(static_cast<const std::uint16_t*>(input.data), input.count, infinity);
 }
 
-void Residual::accumulate(ConstTensorView input, const Feedback& how) {
+void Residual::accumulate(std::size_t first, ConstTensorView input, const Feedback& how) {
   masking = how.masking;
+  float* const kept = numbers.data() + first;
   if (how.momentum == 0) {
-    kernels::cast(input, {numbers.data(), numbers.size(), Dtype::f32}, Into::add);
+    kernels::cast(input, {kept, input.count, Dtype::f32}, Into::add);
     return;
   }
   momentum.resize(numbers.size());
+  float* const speeds = momentum.data() + first;
   const float own = how.nesterov ? 1 : 0;
   const float of_momentum = how.nesterov ? how.momentum : 1;
-  each_stretch(input, [&](std::size_t first, std::span<const float> gradient) {
-    float* const to = numbers.data() + first;
-    float* const speed = momentum.data() + first;
+  each_stretch(input, [&](std::size_t begin, std::span<const float> gradient) {
+    float* const to = kept + begin;
+    float* const speed = speeds + begin;
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const float now = how.momentum * speed[i] + gradient[i];
       to[i] += own * gradient[i] + of_momentum * now;
@@ -160,14 +162,8 @@ Codec Residual::fit(const Codec& codec, std::vector<double>& notes, std::uint32_
   return now;
 }
 
-void Residual::release(TensorView to) noexcept {
-  kernels::cast({numbers.data(), numbers.size()}, to, Into::assign);
-  each_stretch(to, [&](std::size_t first, std::span<const float> released) {
-    float* const kept = numbers.data() + first;
-    for (std::size_t i = 0; i < released.size(); ++i) {
-      kept[i] = finite_or_zero(kept[i] - released[i]);
-    }
-  });
+void Residual::clear(std::size_t first, std::size_t count) noexcept {
+  std::fill_n(numbers.begin() + static_cast<std::ptrdiff_t>(first), count, 0.0f);
 }
 
 void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,

@@ -45,15 +45,16 @@ struct Residual {
   bool lent = false;                              // guarded by the mutex of `Residuals`
   bool ends = false;  // when it is given back: nothing is kept of this operation
 
-  /// Adds an operation's input: the step that torch's SGD of this momentum would take.
-  void accumulate(ConstTensorView input, const Feedback& how);
+  /// Adds some of an operation's input, from this number on: the step that torch's SGD of this
+  /// momentum would take.
+  void accumulate(std::size_t first, ConstTensorView input, const Feedback& how);
 
   /// The codec fitted to the numbers now, or of a sparse codec one that was before, as often as
   /// `reuse` says; see `Feedback`. `notes` are emptied if they are not of these numbers.
   Codec fit(const Codec& codec, std::vector<double>& notes, std::uint32_t reuse);
 
-  /// Puts all numbers where the input was, and keeps what rounding takes: for a rank that is alone.
-  void release(TensorView to) noexcept;
+  /// Some numbers have entered a sum as they are: nothing is held back of them.
+  void clear(std::size_t first, std::size_t count) noexcept;
 
   /// Keeps the rest of some of the numbers, or of sums that they entered: what was `wanted` and not
   /// `sent`, which had been divided. What is not finite is not kept.

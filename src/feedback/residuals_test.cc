@@ -35,8 +35,8 @@ TEST(Residuals, accumulate_numbers_of_any_dtype) {
   const auto loan = residuals.borrow("a", 2);
   const float floats[] = {1, 2};
   const std::uint16_t halves[] = {0x3C00, 0x4000};  // 1, 2
-  loan->accumulate({floats, 2, Dtype::f32}, {});
-  loan->accumulate({halves, 2, Dtype::f16}, {});
+  loan->accumulate(0, {floats, 2, Dtype::f32}, {});
+  loan->accumulate(0, {halves, 2, Dtype::f16}, {});
   EXPECT_EQ(loan->numbers, (std::vector<float>{2, 4}));
 }
 
@@ -46,7 +46,7 @@ TEST(Residuals, gain_the_momentum_of_torchs_sgd) {
     double speed = 0;
     double way = 0;
     for (const float gradient : {1.0f, -0.5f, 2.0f, 0.0f}) {
-      residual.accumulate({&gradient, 1}, {0.9f, nesterov});
+      residual.accumulate(0, {&gradient, 1}, {0.9f, nesterov});
       speed = 0.9 * speed + gradient;
       way += nesterov ? gradient + 0.9 * speed : speed;
       EXPECT_FLOAT_EQ(residual.numbers[0], static_cast<float>(way));
@@ -65,7 +65,7 @@ TEST(Residuals, keep_what_was_not_sent) {
 TEST(Residuals, keep_what_a_sparse_codec_did_not_send_and_with_masking_stop_what_it_did) {
   const float gradient[] = {1, 2, 3, 4};
   Residual residual{std::vector<float>(4)};
-  residual.accumulate({gradient, 4}, {.momentum = 0.5f, .masking = true});
+  residual.accumulate(0, {gradient, 4}, {.momentum = 0.5f, .masking = true});
   const float wanted[] = {1, 1.5f, NAN};
   const std::uint64_t places[] = {1, 2};
   const float sent[] = {1, NAN};
@@ -88,7 +88,7 @@ TEST(Residuals, saved_ones_load_equal) {
   residuals.borrow("", 0);
   residuals.borrow("b", 1)->numbers = {-4};
   const float gradient[] = {5, 6};
-  residuals.borrow("c", 2)->accumulate({gradient, 2}, {0.9f, true});
+  residuals.borrow("c", 2)->accumulate(0, {gradient, 2}, {0.9f, true});
   std::vector<double> notes;
   const Codec codec = residuals.borrow("c", 2)->fit(Codec::parse("topk:density=0.5"), notes, 5);
   residuals.borrow("c", 2)->sent_since_fit = 1;
@@ -155,11 +155,11 @@ TEST(Residuals, gain_no_momentum_from_what_is_not_finite) {
     Residual residual{std::vector<float>(2)};
     const float bad[] = {NAN, INFINITY};
     const float good[] = {1, 2};
-    residual.accumulate({bad, 2}, {.momentum = 0.9f, .masking = masking});
+    residual.accumulate(0, {bad, 2}, {.momentum = 0.9f, .masking = masking});
     for (const float number : residual.numbers) EXPECT_FALSE(std::isfinite(number));  // arrives
     const std::vector<float> sent = residual.numbers;
     residual.keep(0, sent, sent, 1);
-    residual.accumulate({good, 2}, {.momentum = 0.9f, .masking = masking});
+    residual.accumulate(0, {good, 2}, {.momentum = 0.9f, .masking = masking});
     EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2}));
   }
 }
@@ -190,7 +190,7 @@ TEST(Residuals, of_several_ranks_merge_into_one) {
   first.borrow("0/a", 2)->numbers = {1, 2};
   first.borrow("b", 1)->numbers = {5};
   const float gradient[] = {4, 6};
-  second.borrow("0/a", 2)->accumulate({gradient, 2}, {0.5f, false});
+  second.borrow("0/a", 2)->accumulate(0, {gradient, 2}, {0.5f, false});
   const auto saved = {first.save(), second.save()};
   const std::vector<std::span<const std::byte>> views(saved.begin(), saved.end());
   const auto scale = [](const std::string& name) { return name == "b" ? 1.0f : 0.5f; };
