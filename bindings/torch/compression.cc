@@ -9,6 +9,8 @@
 #include <map>
 #include <utility>
 
+#include "plan/route.h"
+
 namespace gradwire::pytorch {
 namespace {
 
@@ -374,7 +376,7 @@ void Compression::Ledger::count_exact(const std::vector<LayerPtr>& layers, const
     const std::uint64_t bytes =
         buffer.is_sparse()  // gathered from all ranks, alone in its bucket
             ? (buffer._values().nbytes() + buffer._indices().nbytes()) * (ranks - 1)
-            : 2 * totals.elements * buffer.element_size() * (ranks - 1) / ranks;
+            : exact_bytes(totals.elements * buffer.element_size(), ranks);
     totals.bytes += bytes;
     totals.sent_bytes += bytes;
   }
@@ -387,8 +389,7 @@ void Compression::Ledger::count(const std::vector<LayerPtr>& layers,
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerTotals& totals = layers[i]->totals;
     const TensorStatistics& cost = statistics.tensors[i];
-    // Every number is sent twice, but for the part that this rank sums up.
-    totals.bytes += 2 * totals.elements * bytes_per_element * (ranks - 1) / ranks;
+    totals.bytes += exact_bytes(totals.elements * bytes_per_element, ranks);
     totals.sent_bytes += cost.sent_bytes;
     totals.squared_error += cost.squared_error;
     totals.energy += cost.energy;

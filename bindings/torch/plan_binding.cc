@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "gradwire/error.h"
+#include "plan/link_rate.h"
 #include "plan/pattern.h"
 #include "plan/plan_reader.h"
 #include "plan/policies.h"
@@ -29,13 +31,18 @@ DensePolicy dense_policy(const std::string& way, std::vector<std::string> exact,
 
 SparsePolicy sparse_policy(DensePolicy dense, float density, std::string values,
                            std::uint64_t warmup, bool ramp, std::uint32_t ranks,
-                           double bytes_per_second) {
+                           const std::string& link) {
+  const LinkRate rate = parse_link_rate(link);
+  if (!rate.limited()) {
+    throw Error(ErrorCode::invalid_argument,
+                "link is none: name its rate, such as 1gbit, or compress without residuals");
+  }
   SparsePolicy policy{.dense = std::move(dense),
                       .density = density,
                       .values = std::move(values),
                       .warmup = warmup,
                       .ramp = ramp,
-                      .network = {ranks, bytes_per_second}};
+                      .network = {ranks, rate.bytes_per_second()}};
   static_cast<void>(sparse_codec(policy));  // a wrong value is refused at once
   return policy;
 }
@@ -150,7 +157,7 @@ void add_plans(py::module_& module) {
       .def("plan_for", &plan_of<DensePolicy>, py::arg("layers"));
   py::class_<SparsePolicy>(module, "SparsePolicy")
       .def(py::init(&sparse_policy), py::arg("dense"), py::arg("density"), py::arg("values"),
-           py::arg("warmup"), py::arg("ramp"), py::arg("ranks"), py::arg("bytes_per_second"))
+           py::arg("warmup"), py::arg("ramp"), py::arg("ranks"), py::arg("link"))
       .def("plan_for", &plan_of<SparsePolicy>, py::arg("layers"));
   module.def("matches", &matches, py::arg("pattern"), py::arg("name"));
   module.attr("least_sparse_elements") = kLeastSparseElements;

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import optimizers, settings, steps
 from ._native import DensePolicy, Layer, Plan, SparsePolicy
-
-_LINK = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,8 @@ class Settings(settings.Settings):
             warmup=self.warmup,
             ramp=self.ramp,
             ranks=self.ranks,
-            bytes_per_second=bytes_per_second(self.link),
+            link=self.link,
         )
-
-
-def bytes_per_second(link: str) -> float:
-    match = _LINK.fullmatch(link)
-    if match is None:
-        raise ValueError(f"link is {link!r}; write it as 100mbit or 1gbit")
-    return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]] / 8
 
 
 def for_script(model: DistributedDataParallel, density: float) -> Settings:
