@@ -267,6 +267,7 @@ PYBIND11_MODULE(_native, module) {
       .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
       .def_property_readonly("steps", &Compression::steps)
       .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
+      .def("has_feedback", &Compression::has_feedback)
       .def("totals", &totals);
 
   add_plans(module);

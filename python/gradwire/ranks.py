@@ -56,6 +56,17 @@ class Work:
         return Statistics(*self._native.statistics())
 
 
+def _root(value: Any, size: int) -> int:
+    words = f"root is {value!r}; give a rank from 0 to {size - 1}, and a way behind it"
+    try:
+        root = operator.index(value)
+    except TypeError:
+        raise TypeError(words) from None
+    if not 0 <= root < size:
+        raise ValueError(words)
+    return root
+
+
 def _way_text(way: Any) -> str:
     if isinstance(way, str):
         return way
@@ -74,6 +85,14 @@ def whole_number(name: str, value: Any) -> int:
     if not 0 <= number < 2**64:
         raise ValueError(words)
     return number
+
+
+def check_name(name: Any) -> None:
+    """Raises for what is no name of an array."""
+    if not isinstance(name, str):
+        raise TypeError(f"name is {name!r}; give a text")
+    if "\0" in name:
+        raise ValueError(f"name is {name!r}; leave out the NUL byte")
 
 
 def _seed_and_step(seed: Any, step: Any) -> tuple[int, int | None]:
@@ -147,6 +166,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
+        root = _root(root, self.size)
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.broadcast(names, arrays, ways, root, *_seed_and_step(seed, step), timeout),
@@ -167,6 +187,7 @@ class Communicator:
         """Of the `size` equal parts of `x`, this rank's becomes the sum, or with `average` the
         mean; others are unspecified.
         """
+        check_name(name)
         way = _way_text(way)
         return Work(
             self._native.reduce_scatter(
@@ -186,6 +207,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work:
         """Of the `size` equal parts of `x`, this rank's is sent to all."""
+        check_name(name)
         way = _way_text(way)
         return Work(
             self._native.all_gather(name, x, way, *_seed_and_step(seed, step), timeout),
@@ -220,6 +242,8 @@ def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str
         raise ValueError(
             f"{len(arrays)} arrays, {len(names)} names, {len(ways)} ways: give as many of each"
         )
+    for each in names:
+        check_name(each)
     return arrays, names, [_way_text(each) for each in ways]
 
 

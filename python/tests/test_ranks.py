@@ -126,12 +126,31 @@ def with_wrong_ways(ranks):
         assert raised.value.code == "invalid_spec"
     for call, wrong in [
         (ranks.broadcast, "none+feedback"),
-        (ranks.reduce_scatter, "none+feedback"),
+        (ranks.all_gather, "none+feedback"),
         (ranks.reduce_scatter, "none+route:tree"),
         (ranks.all_gather, "none+route:hierarchical"),
     ]:
         with pytest.raises(gradwire.Error):
             call(x, way=wrong, name="x")
+
+
+def with_wrong_arguments(ranks):
+    x = np.ones(4, dtype=np.float32)
+    for wrong in ("fp16", None, 1.0, -1, 2, 2**40):
+        words = rf"root is {wrong!r}; give a rank from 0 to 1, and a way behind it"
+        with pytest.raises((TypeError, ValueError), match=words):
+            ranks.broadcast(x, wrong)
+    for call in (ranks.all_reduce, ranks.broadcast, ranks.reduce_scatter, ranks.all_gather):
+        with pytest.raises(ValueError, match=r"name is 'a\\x00b'; leave out the NUL byte"):
+            call(x, name="a\0b")
+        with pytest.raises(TypeError, match="name is 7; give a text"):
+            call(x, name=7)
+        with pytest.raises(gradwire.Error, match="a way has a NUL byte: leave it out"):
+            call(x, way="fp16\0")
+
+
+def test_arguments_that_are_none_are_named(tmp_path):
+    on_ranks(with_wrong_arguments, 2, tmp_path / "store")
 
 
 def test_what_is_no_way_is_named(tmp_path):

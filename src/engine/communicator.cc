@@ -253,8 +253,7 @@ class Ranked final : public Communicator {
     }
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const Tensor& tensor = tensors[i];
-      operation.items.push_back(
-          {.view = tensor.view, .source = i, .name = key_of(tensor.name, i)});
+      operation.items.push_back({.view = tensor.view, .source = i, .name = key_of(tensor.name, i)});
       Source& source = add_source(operation, tensor, tensor.view.count);
       if (operation.collective != Collective::broadcast) source.input = {tensor.view};
     }
@@ -347,7 +346,7 @@ class Ranked final : public Communicator {
   Residuals residuals_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
-      routines_;  // guarded by mutex_
+      routines_;                                                            // guarded by mutex_
   std::unordered_map<std::string, std::shared_ptr<const Recipe>> recipes_;  // guarded by mutex_
   /// Of tensors without feedback, by name or place. Guarded by mutex_.
   std::map<std::tuple<Collective, std::string, std::size_t>, std::uint64_t> turns_;

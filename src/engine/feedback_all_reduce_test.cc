@@ -177,7 +177,7 @@ TEST_P(Conserved, in_reduce_scatter_as_well) {
             std::ranges::any_of(missing, [](double each) { return std::fabs(each) > 1e-3; });
         const bool exact = Codec::parse(GetParam()).traits().lossless && dtype == Dtype::f32;
         EXPECT_EQ(kept, count > 1 && !exact);
-        exchange(by(algorithm), 12, true);  // delivers the rest
+        exchange(by(algorithm), 12, true);                          // delivers the rest
         const double tolerance = dtype == Dtype::f32 ? 1e-3 : 0.1;  // what the last rounding takes
         for (std::size_t i = 0; i < kWhole; ++i) ASSERT_NEAR(missing[i], 0, tolerance) << i;
       }

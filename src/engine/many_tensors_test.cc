@@ -92,8 +92,10 @@ TEST(ManyTensors, that_do_not_fit_a_lane_are_this_ranks_fault) {
       operation->recipe = std::make_shared<engine::Recipe>(
           engine::Recipe{.lines = {line}, .pieces = {{routine, {{0, 0}}}}});
       operation->items.push_back({.view = {x[rank].data(), count}});
-      operation->sources.push_back(
-          {.codec = codec, .sums_codec = codec, .input = {{x[rank].data(), count}}, .prepared = true});
+      operation->sources.push_back({.codec = codec,
+                                    .sums_codec = codec,
+                                    .input = {{x[rank].data(), count}},
+                                    .prepared = true});
       operation->deadline = Clock::now() + std::chrono::seconds(20);
       operation->work = std::make_shared<engine::WorkState>();
       operation->work->statistics.tensors.resize(1);
