@@ -73,19 +73,19 @@ ConnectOptions convert(const gradwire_connect_options& from) {
   to.rank = from.rank;
   to.size = from.size;
   to.store = text_or(from.store, "");
-  to.secret = text_or(from.secret, "");
-  if (from.encryption != nullptr) to.encryption = from.encryption;
-  to.certificate = text_or(from.certificate, "");
-  to.private_key = text_or(from.private_key, "");
-  to.authority = text_or(from.authority, "");
-  if (from.transport != nullptr) to.transport = from.transport;
-  if (from.algorithm != nullptr) to.algorithm = from.algorithm;
-  to.interface = text_or(from.interface, "");
-  to.port = static_cast<std::uint16_t>(from.port);
+  to.security.secret = text_or(from.secret, "");
+  if (from.encryption != nullptr) to.security.encryption = from.encryption;
+  to.security.certificate = text_or(from.certificate, "");
+  to.security.private_key = text_or(from.private_key, "");
+  to.security.authority = text_or(from.authority, "");
+  if (from.transport != nullptr) to.network.transport = from.transport;
+  if (from.algorithm != nullptr) to.tuning.algorithm = from.algorithm;
+  to.network.interface = text_or(from.interface, "");
+  to.network.port = static_cast<std::uint16_t>(from.port);
   if (from.timeout_ms != 0) to.timeout = milliseconds(from.timeout_ms);
-  if (from.lanes != 0) to.lanes = from.lanes;
-  to.piece_elements = from.piece_elements;
-  to.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
+  if (from.lanes != 0) to.tuning.lanes = from.lanes;
+  to.tuning.piece_elements = from.piece_elements;
+  to.tuning.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
   return to;
 }
 
