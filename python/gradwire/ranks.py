@@ -20,6 +20,19 @@ from typing import Any, NamedTuple
 from . import _gradwire
 
 
+class TensorStatistics(NamedTuple):
+    """What one array of an operation cost this rank."""
+
+    sent_bytes: int
+    """Of all messages, those of its segments."""
+    squared_error: float
+    """With ``measure_error``: the energy of what the codec lost of this rank's own numbers, as far
+    as it encoded them; 0 where it sends nothing but sums."""
+    energy: float
+    """That of the numbers: their NMSE is squared_error / energy. With feedback, what it holds back
+    belongs to them."""
+
+
 class Statistics(NamedTuple):
     """What an operation cost this rank."""
 
@@ -28,6 +41,8 @@ class Statistics(NamedTuple):
     sent_messages: int
     seconds: float
     """From the call to the end."""
+    tensors: tuple[TensorStatistics, ...] = ()
+    """In the order of the call. The parts of a tensor count together."""
 
 
 class Work:
@@ -53,7 +68,8 @@ class Work:
 
     def statistics(self) -> Statistics:
         """Once done."""
-        return Statistics(*self._native.statistics())
+        *whole, tensors = self._native.statistics()
+        return Statistics(*whole, tuple(TensorStatistics(*each) for each in tensors))
 
 
 def _root(value: Any, size: int) -> int:
@@ -104,7 +120,8 @@ class Communicator:
 
     `x` is a writable array, as everywhere in this package, and is changed in place; `timeout` is in
     seconds, more than 0 and at most a year, None being what `connect` was given. Another `step`
-    draws other random numbers; None counts the operations of this communicator.
+    draws other random numbers; None counts the operations of this communicator. `measure_error`
+    finds out what codecs lose of this rank's numbers, for `Work.statistics`; it costs a decoding.
 
     It belongs to the process that made it: in a child of a fork it can be dropped and nothing else.
     """
@@ -129,6 +146,7 @@ class Communicator:
         *,
         name: str | Sequence[str] | None = None,
         average: bool = False,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
@@ -149,7 +167,13 @@ class Communicator:
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.all_reduce(
-                names, arrays, ways, average, *_seed_and_step(seed, step), timeout
+                names,
+                arrays,
+                ways,
+                average,
+                measure_error,
+                *_seed_and_step(seed, step),
+                timeout,
             ),
             self._native,
         )
@@ -161,6 +185,7 @@ class Communicator:
         way: Any = "none",
         *,
         name: str | Sequence[str] | None = None,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
@@ -169,7 +194,9 @@ class Communicator:
         root = _root(root, self.size)
         arrays, names, ways = _listed(x, name, way)
         return Work(
-            self._native.broadcast(names, arrays, ways, root, *_seed_and_step(seed, step), timeout),
+            self._native.broadcast(
+                names, arrays, ways, root, measure_error, *_seed_and_step(seed, step), timeout
+            ),
             self._native,
         )
 
@@ -178,20 +205,30 @@ class Communicator:
         x: Any,
         way: Any = "none",
         *,
-        name: str = "",
+        name: str | Sequence[str] | None = None,
         average: bool = False,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
         """Of the `size` equal parts of `x`, this rank's becomes the sum, or with `average` the
         mean; others are unspecified.
+
+        `x` may be a list of parts of several arrays, which travel together: those of rank 0, then
+        those of rank 1, and so on, equally many for each. `way` and `name` are then one for all
+        arrays, or lists with one per array.
         """
-        check_name(name)
-        way = _way_text(way)
+        parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.reduce_scatter(
-                name, x, way, average, *_seed_and_step(seed, step), timeout
+                names,
+                parts,
+                ways,
+                average,
+                measure_error,
+                *_seed_and_step(seed, step),
+                timeout,
             ),
             self._native,
         )
@@ -201,16 +238,20 @@ class Communicator:
         x: Any,
         way: Any = "none",
         *,
-        name: str = "",
+        name: str | Sequence[str] | None = None,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
-        """Of the `size` equal parts of `x`, this rank's is sent to all."""
-        check_name(name)
-        way = _way_text(way)
+        """Of the `size` equal parts of `x`, this rank's is sent to all. `x` may be a list of parts,
+        as for `reduce_scatter`.
+        """
+        parts, names, ways = self._parts(x, name, way)
         return Work(
-            self._native.all_gather(name, x, way, *_seed_and_step(seed, step), timeout),
+            self._native.all_gather(
+                names, parts, ways, measure_error, *_seed_and_step(seed, step), timeout
+            ),
             self._native,
         )
 
@@ -228,6 +269,15 @@ class Communicator:
     def barrier(self, *, timeout: float | None = None) -> Work:
         """Done when every rank has called it."""
         return Work(self._native.barrier(timeout), self._native)
+
+    def _parts(self, x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str]]:
+        """The array that is to be cut, or parts of every rank, with names and ways."""
+        if not isinstance(x, list | tuple):
+            return _listed(x, name, way)
+        if not x or len(x) % self.size != 0:
+            raise ValueError(f"{len(x)} parts for {self.size} ranks: give equally many for each")
+        _, names, ways = _listed(list(x)[: len(x) // self.size], name, way)
+        return list(x), names * self.size, ways * self.size
 
 
 def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str]]:

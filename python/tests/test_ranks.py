@@ -256,6 +256,53 @@ def test_broadcast_reduce_scatter_and_all_gather(tmp_path):
         assert gathered.tolist() == [1, 1, 2, 2]
 
 
+def parts_of_several(ranks):
+    """Of two arrays, of three and of two numbers per rank."""
+    size, rank = ranks.size, ranks.rank
+    x = np.arange(size * 3, dtype=np.float32) + rank
+    y = np.arange(size * 2, dtype=np.float32) * (rank + 1)
+    parts = [part for r in range(size) for part in (x[3 * r : 3 * r + 3], y[2 * r : 2 * r + 2])]
+    work = ranks.reduce_scatter(parts, ["none", "uniform:bits=8"], name=["x", "y"])
+    work.wait()
+    own = x[3 * rank : 3 * rank + 3].tolist()
+    ranks.all_gather(parts).wait()
+    with pytest.raises(ValueError, match="3 parts for 2 ranks"):
+        ranks.reduce_scatter(parts[:3])
+    with pytest.raises(ValueError, match="2 arrays, 2 names, 1 ways"):
+        ranks.all_gather(parts, ["none"])
+    return own, x.tolist(), y.tolist(), len(work.statistics().tensors)
+
+
+def test_parts_of_several_arrays_travel_together(tmp_path):
+    results = on_ranks(parts_of_several, 2, tmp_path / "store")
+    for rank, (own, x, y, tensors) in enumerate(results):
+        assert x == [2 * i + 1 for i in range(6)]
+        assert own == x[3 * rank : 3 * rank + 3]
+        assert np.allclose(y, [3 * i for i in range(4)], atol=0.1)
+        assert y == results[0][2]
+        assert tensors == 2
+
+
+def measures(ranks):
+    arrays = [np.arange(1000, dtype=np.float32) for _ in range(2)]
+    found = []
+    for measure_error in (True, False):
+        work = ranks.all_reduce(arrays, ["none", "uniform:bits=2"], measure_error=measure_error)
+        work.wait()
+        found.append(work.statistics())
+    return found
+
+
+def test_statistics_tell_bytes_and_error_of_every_array(tmp_path):
+    for measured, not_measured in on_ranks(measures, 2, tmp_path / "store"):
+        exact, lossy = measured.tensors
+        assert exact.sent_bytes > lossy.sent_bytes > 0
+        assert measured.sent_bytes > exact.sent_bytes + lossy.sent_bytes
+        assert exact.squared_error == 0
+        assert 0 < lossy.squared_error < lossy.energy
+        assert [each.energy for each in not_measured.tensors] == [0, 0]
+
+
 def leaves(ranks):
     if ranks.rank == 1:
         return None

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/job.h"
 

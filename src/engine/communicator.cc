@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "base/checksum.h"
+#include "codec/notes.h"
 #include "codec/registry.h"
 #include "collective/schedule.h"
 #include "engine/clock_offset.h"
@@ -248,7 +249,7 @@ class Ranked final : public Communicator {
     }
     const bool sums = collective == Collective::all_reduce;
     const std::vector<Group> groups =
-        sums ? group_for_sums(travellers, options_.algorithm, ranks_.count)
+        sums ? group_for_sums(travellers, options_.tuning.algorithm, ranks_.count)
              : std::vector<Group>{group_all(travellers, collective)};
     const std::uint32_t regions = has_owners(collective) && !sums ? ranks_.count : 0;
     std::vector<Line> lines;
@@ -263,7 +264,7 @@ class Ranked final : public Communicator {
   PieceLimits limits() const {
     return {.ranks = ranks_.count,
             .in_memory = in_memory_,
-            .asked = options_.piece_elements,
+            .asked = options_.tuning.piece_elements,
             .lane_bytes = engine_->lane_bytes()};
   }
 
@@ -354,7 +355,7 @@ class Ranked final : public Communicator {
       source.turn = next_turn(operation.collective, tensors[i], source, i);
       const bool fits = !source.input.empty() && is_fitted(source.codec);
       if (fits && source.input.size() == 1 && operation.collective == Collective::all_reduce) {
-        source.notes.resize(source.codec.note_count(source.input[0].count));
+        source.notes.resize(note_count(source.codec, source.input[0].count));
       }
       if (source.loan != nullptr) source.loan->ends = !ways[i].feedback;
       operation.keeps = operation.keeps || source.loan != nullptr;
@@ -403,23 +404,25 @@ void check_options(const ConnectOptions& options) {
   if (options.size == 0 || options.rank >= options.size) {
     refuse(fmt::format("rank {} is not one of {} ranks", options.rank, options.size));
   }
-  if (options.lanes == 0 || options.lanes > 64) {
-    refuse(fmt::format("{} lanes: take 1 to 64", options.lanes));
+  if (options.tuning.lanes == 0 || options.tuning.lanes > 64) {
+    refuse(fmt::format("{} lanes: take 1 to 64", options.tuning.lanes));
   }
   if (options.timeout.count() <= 0) {
     refuse(fmt::format("a timeout of {} ms: take more than 0", options.timeout.count()));
   }
   if (!options.trace.empty()) trace::make_trace_folder(options.trace);
-  if (options.threads > 64) refuse(fmt::format("{} threads: take at most 64", options.threads));
-  if (options.algorithm != "auto") {  // whether these ranks can use it is seen when they do
-    static_cast<void>(find_algorithm(options.algorithm, Collective::all_reduce, {}));
+  if (options.tuning.threads > 64) {
+    refuse(fmt::format("{} threads: take at most 64", options.tuning.threads));
+  }
+  if (options.tuning.algorithm != "auto") {  // whether these ranks can use it is seen when they do
+    static_cast<void>(find_algorithm(options.tuning.algorithm, Collective::all_reduce, {}));
   }
 }
 
 /// Shares this host's cores among the ranks on it.
 void share_cores(EngineOptions& engine, const ConnectOptions& options, std::uint32_t ranks_here) {
   engine.cores = std::thread::hardware_concurrency() / ranks_here;
-  engine.workers = codec_threads(engine.cores, options.threads);
+  engine.workers = codec_threads(engine.cores, options.tuning.threads);
 }
 
 /// With rank and size of MPI, when that is where ranks find one another.
@@ -441,20 +444,21 @@ ConnectOptions placed(ConnectOptions options) {
 EngineOptions engine_options(const ConnectOptions& options) {
   return {.rank = options.rank,
           .size = options.size,
-          .lanes = options.lanes,
+          .lanes = options.tuning.lanes,
           .message_bytes = kMessageBytes};
 }
 
 RendezvousOptions rendezvous_options(const ConnectOptions& options, Deadline deadline) {
   return {.me = options.rank,
           .count = options.size,
-          .secret = options.secret,
-          .encryption = {options.encryption,
-                         {options.certificate, options.private_key, options.authority}},
-          .transport = options.transport,
+          .secret = options.security.secret,
+          .encryption = {options.security.encryption,
+                         {options.security.certificate, options.security.private_key,
+                          options.security.authority}},
+          .transport = options.network.transport,
           .launched_by_mpi = options.store == "mpi",
-          .interface = options.interface,
-          .port = options.port,
+          .interface = options.network.interface,
+          .port = options.network.port,
           .message_bytes = kMessageBytes,
           .traced = !options.trace.empty(),
           .deadline = deadline};
@@ -501,7 +505,7 @@ std::unique_ptr<Communicator> Communicator::connect(const ConnectOptions& asked)
   if (options.size == 1) return alone(options);
   const WaitingHook hook(options.while_waiting);
   const Deadline deadline = connect_deadline(options);
-  const auto store = open_store(options.store, options.rank, deadline, options.secret);
+  const auto store = open_store(options.store, options.rank, deadline, options.security.secret);
   return meet(options, *store, deadline);
 }
 
@@ -530,7 +534,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
     EngineOptions engine{.rank = rank,
                          .size = size,
                          .per_host = per_host,
-                         .lanes = options.lanes,
+                         .lanes = options.tuning.lanes,
                          .in_memory = true};
     share_cores(engine, options, size);
     communicators.push_back(std::make_unique<Ranked>(std::move(transports[rank]), engine, own,

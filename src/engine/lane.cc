@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codec/each_sent.h"
 #include "tensor/arithmetic.h"
 #include "tensor/cast.h"
 
@@ -40,7 +41,7 @@ void fit(Source& source) noexcept {
   if (Residual* residual = source.residual()) {
     source.codec = residual->fit(source.codec, source.notes, source.feedback.reuse);
   } else if (source.input.size() == 1) {
-    source.codec = source.codec.fit(source.input[0], source.notes);
+    source.codec = fit(source.codec, source.input[0], source.notes);
   } else {
     const std::vector<ConstTensorView> places(source.input.begin(), source.input.end());
     source.codec = source.codec.fit(places);
@@ -113,12 +114,12 @@ Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) no
     const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
     const Source& source = part.source;
     if (step.exact) {
-      lane.segments.push_back({exactly(), sum ? part.sum : part.input, {key, part.first}});
+      lane.segments.push_back({{exactly(), sum ? part.sum : part.input, {key, part.first}}});
     } else if (sum) {
-      lane.segments.push_back({source.sums_codec, part.sum, {key, part.first}});
+      lane.segments.push_back({{source.sums_codec, part.sum, {key, part.first}}});
     } else {
       lane.segments.push_back(
-          {source.codec, part.input, {key, part.first, source.notes, source.turn}});
+          {{source.codec, part.input, {key, part.first, source.turn}}, source.notes});
     }
   });
   const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
@@ -216,7 +217,7 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
       residual.take_sent(part.kept_at(), places, rounded, lane.divisor());
       if (!sum) residual.sent_since_fit += places.size();
     };
-    return message.codec.each_sent(message.payload, message.dtype, message.count, take);
+    return each_sent(message.codec, message.payload, message.dtype, message.count, take);
   }
   const Status status = made.frame.decode(made.index, {scratch.data(), scratch.size(), Dtype::f32});
   kernels::round_to(delivered, scratch);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/notes.h"
 #include "engine/operation.h"
 #include "gradwire/frame.h"
 #include "transport/router.h"
@@ -56,9 +57,9 @@ struct Lane {
   std::vector<float> scratch;             // laid out as sums
   std::span<std::byte> arena;             // messages are encoded into it, one after the other
   std::size_t arena_used = 0;
-  std::size_t unsent = 0;         // messages whose bytes the transport still needs
-  std::vector<Segment> segments;  // kept for its memory
-  std::vector<Spent> spent;       // in the last computation
+  std::size_t unsent = 0;              // messages whose bytes the transport still needs
+  std::vector<NotedSegment> segments;  // kept for its memory
+  std::vector<Spent> spent;            // in the last computation
   std::atomic<Phase> phase{Phase::ready};
   Status status = Status::ok;  // of the last computation
 

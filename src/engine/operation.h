@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "engine/recipe.h"
 #include "feedback/residuals.h"

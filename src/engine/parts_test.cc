@@ -83,7 +83,7 @@ class PartsOfSeveralTensors : public testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(PartsOfSeveralTensors, are_reduced_as_if_each_went_alone) {
   const std::uint32_t size = GetParam();
-  RanksHere ranks = Communicator::in_process(size, {.piece_elements = 4096});
+  RanksHere ranks = Communicator::in_process(size, {.tuning = {.piece_elements = 4096}});
   on_all_ranks(ranks, [&](Communicator& me) {
     Memory together(size, me.rank());
     const Memory before = together;
@@ -109,7 +109,7 @@ TEST_P(PartsOfSeveralTensors, are_reduced_as_if_each_went_alone) {
 
 TEST_P(PartsOfSeveralTensors, are_gathered_as_if_each_went_alone) {
   const std::uint32_t size = GetParam();
-  RanksHere ranks = Communicator::in_process(size, {.piece_elements = 4096});
+  RanksHere ranks = Communicator::in_process(size, {.tuning = {.piece_elements = 4096}});
   std::vector<Memory> together;
   for (std::uint32_t rank = 0; rank < size; ++rank) together.emplace_back(size, rank);
   const std::vector<Memory> before = together;

@@ -47,8 +47,9 @@ std::vector<trace::RankTrace> traces_of(const ConnectOptions& options) {
 class Tracing : public testing::TestWithParam<std::string> {
  protected:
   const trace::TestFolder folder_;
-  const std::vector<trace::RankTrace> traces_ = traces_of(
-      {.algorithm = GetParam(), .threads = 3, .piece_elements = 16'384, .trace = folder_.path});
+  const std::vector<trace::RankTrace> traces_ =
+      traces_of({.tuning = {.algorithm = GetParam(), .threads = 3, .piece_elements = 16'384},
+                 .trace = folder_.path});
 };
 
 TEST_P(Tracing, every_send_is_joined_to_its_receive_which_ends_later) {
@@ -172,12 +173,12 @@ std::vector<std::string> connect_and_exchange(const std::string& transport,
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const auto me = Communicator::connect({.rank = rank,
-                                               .size = size,
-                                               .store = "file:" + store.path,
-                                               .transport = transport,
-                                               .interface = "lo",
-                                               .trace = trace_of_rank[rank]});
+        const auto me =
+            Communicator::connect({.rank = rank,
+                                   .size = size,
+                                   .store = "file:" + store.path,
+                                   .network = {.transport = transport, .interface = "lo"},
+                                   .trace = trace_of_rank[rank]});
         exchange(*me);
       } catch (const Error& error) {
         errors[rank] = error.what();

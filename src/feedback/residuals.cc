@@ -8,6 +8,7 @@
 #include "base/byte_cursor.h"
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "codec/notes.h"
 #include "gradwire/codec.h"
 #include "gradwire/communicator.h"
 #include "gradwire/error.h"
@@ -130,7 +131,7 @@ Codec Residual::fit(const Codec& codec, std::vector<double>& notes, std::uint32_
     return fitted->codec;
   }
   fitted.reset();
-  const Codec now = codec.fit({numbers.data(), numbers.size()}, notes);
+  const Codec now = gradwire::fit(codec, {numbers.data(), numbers.size()}, notes);
   if (reuse > 1 && codec.traits().sparse) fitted = FittedCodec{codec, now, 1};
   return now;
 }
