@@ -30,6 +30,7 @@ namespace {
 constexpr std::string_view kNoCommunicator =
     "communicator is null; make one with gradwire_communicator_connect";
 constexpr std::string_view kNoWork = "work is null; pass what an operation set";
+constexpr std::string_view kUnderWay = "the operation is under way; wait for it first";
 
 // -------------------------------------------------------------------------------------------------
 // Structs that grow
@@ -38,9 +39,9 @@ constexpr std::size_t kMaxStructBytes = 4096;  // an uninitialised `struct_bytes
 
 // A field that fitted into padding would be read from programs that never set it.
 static_assert(sizeof(gradwire_connect_options) ==
-              offsetof(gradwire_connect_options, port) + sizeof(std::uint32_t));
+              offsetof(gradwire_connect_options, trace) + sizeof(const char*));
 static_assert(sizeof(gradwire_operation_options) ==
-              offsetof(gradwire_operation_options, average) + sizeof(std::uint64_t));
+              offsetof(gradwire_operation_options, measure_error) + sizeof(std::uint64_t));
 
 /// Reads as many fields as the caller's version has into `options`, whose others stay zero. A newer
 /// program may set more fields than are known here; it must not have used them.
@@ -73,19 +74,20 @@ ConnectOptions convert(const gradwire_connect_options& from) {
   to.rank = from.rank;
   to.size = from.size;
   to.store = text_or(from.store, "");
-  to.secret = text_or(from.secret, "");
-  if (from.encryption != nullptr) to.encryption = from.encryption;
-  to.certificate = text_or(from.certificate, "");
-  to.private_key = text_or(from.private_key, "");
-  to.authority = text_or(from.authority, "");
-  if (from.transport != nullptr) to.transport = from.transport;
-  if (from.algorithm != nullptr) to.algorithm = from.algorithm;
-  to.interface = text_or(from.interface, "");
-  to.port = static_cast<std::uint16_t>(from.port);
+  to.security.secret = text_or(from.secret, "");
+  if (from.encryption != nullptr) to.security.encryption = from.encryption;
+  to.security.certificate = text_or(from.certificate, "");
+  to.security.private_key = text_or(from.private_key, "");
+  to.security.authority = text_or(from.authority, "");
+  if (from.transport != nullptr) to.network.transport = from.transport;
+  if (from.algorithm != nullptr) to.tuning.algorithm = from.algorithm;
+  to.network.interface = text_or(from.interface, "");
+  to.network.port = static_cast<std::uint16_t>(from.port);
   if (from.timeout_ms != 0) to.timeout = milliseconds(from.timeout_ms);
-  if (from.lanes != 0) to.lanes = from.lanes;
-  to.piece_elements = from.piece_elements;
-  to.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
+  to.trace = text_or(from.trace, "");
+  if (from.lanes != 0) to.tuning.lanes = from.lanes;
+  to.tuning.piece_elements = from.piece_elements;
+  to.tuning.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
   return to;
 }
 
@@ -93,7 +95,8 @@ OperationOptions convert(const gradwire_operation_options& from) {
   return {.seed = from.seed,
           .step = from.step == 0 ? std::nullopt : std::optional(from.step),
           .timeout = milliseconds(from.timeout_ms),
-          .average = from.average != 0};
+          .average = from.average != 0,
+          .measure_error = from.measure_error != 0};
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -102,7 +105,7 @@ OperationOptions convert(const gradwire_operation_options& from) {
 Tensor convert(const gradwire_tensor& from) {
   return {.name = text_or(from.name, ""),
           .view = {from.data, from.count, static_cast<Dtype>(from.dtype)},
-          .way = from.way == nullptr ? Way{} : Way::parse(from.way)};
+          .way = from.way == nullptr ? std::nullopt : std::optional(Way::parse(from.way))};
 }
 
 /// Starts what `operation(ranks, tensors, options)` starts, after all arguments have been checked.
@@ -196,6 +199,26 @@ int gradwire_communicator_all_gather(gradwire_communicator* communicator,
                });
 }
 
+int gradwire_communicator_reduce_scatter_parts(gradwire_communicator* communicator,
+                                               const gradwire_tensor* parts, size_t part_count,
+                                               const gradwire_operation_options* options,
+                                               gradwire_work** work) {
+  return start(communicator, {parts, part_count}, options, work,
+               [](Communicator& ranks, std::span<const Tensor> read, const OperationOptions& how) {
+                 return ranks.reduce_scatter(read, how);
+               });
+}
+
+int gradwire_communicator_all_gather_parts(gradwire_communicator* communicator,
+                                           const gradwire_tensor* parts, size_t part_count,
+                                           const gradwire_operation_options* options,
+                                           gradwire_work** work) {
+  return start(communicator, {parts, part_count}, options, work,
+               [](Communicator& ranks, std::span<const Tensor> read, const OperationOptions& how) {
+                 return ranks.all_gather(read, how);
+               });
+}
+
 int gradwire_communicator_broadcast(gradwire_communicator* communicator,
                                     const gradwire_tensor* tensors, size_t tensor_count,
                                     uint32_t root, const gradwire_operation_options* options,
@@ -231,9 +254,26 @@ int gradwire_work_statistics(const gradwire_work* work, gradwire_statistics* sta
   return guarded([&] {
     if (work == nullptr) return refuse(kNoWork);
     if (statistics == nullptr) return refuse("statistics is null; it receives them");
-    if (!work->work.done()) return refuse("the operation is under way; wait for it first");
+    if (!work->work.done()) return refuse(kUnderWay);
     const Statistics found = work->work.statistics();
     *statistics = {found.sent_bytes, found.sent_messages, found.seconds};
+    return kOk;
+  });
+}
+
+int gradwire_work_tensor_statistics(const gradwire_work* work, gradwire_tensor_statistics* tensors,
+                                    size_t capacity, size_t* tensor_count) {
+  return guarded([&] {
+    if (work == nullptr) return refuse(kNoWork);
+    if (tensors == nullptr && capacity != 0) return refuse("tensors is null but capacity is not 0");
+    if (tensor_count == nullptr) return refuse("tensor_count is null; it receives the number");
+    if (!work->work.done()) return refuse(kUnderWay);
+    const Statistics found = work->work.statistics();
+    for (std::size_t i = 0; i < std::min(capacity, found.tensors.size()); ++i) {
+      const TensorStatistics& of = found.tensors[i];
+      tensors[i] = {of.sent_bytes, of.squared_error, of.energy};
+    }
+    *tensor_count = found.tensors.size();
     return kOk;
   });
 }

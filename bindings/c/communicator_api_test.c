@@ -3,6 +3,7 @@
 #define _XOPEN_SOURCE 700 /* pthread_barrier, mkdtemp, nftw */
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <ftw.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -152,6 +153,27 @@ static void parts_are_reduced_and_gathered(gradwire_communicator* ranks) {
   EXPECT(holds_sums(x, 0, COUNT, size));
 }
 
+/* Two tensors, of which each rank has two parts: x of the first, y of the second. */
+static void parts_of_several_tensors_travel_together(gradwire_communicator* ranks) {
+  const uint32_t rank = gradwire_communicator_rank(ranks), size = gradwire_communicator_size(ranks);
+  const size_t part = COUNT / size;
+  float x[COUNT], y[COUNT];
+  gradwire_tensor parts[2 * MAX_RANKS];
+  for (uint32_t owner = 0; owner < size; ++owner) {
+    parts[2 * owner] = tensor_of(x + owner * part, part);
+    parts[2 * owner + 1] = tensor_of(y + owner * part, part);
+    parts[2 * owner + 1].name = "y";
+  }
+  fill(x, COUNT, rank);
+  fill(y, COUNT, rank);
+  EXPECT_OK(gradwire_communicator_reduce_scatter_parts(ranks, parts, 2 * size, NULL, NULL));
+  EXPECT(holds_sums(x, rank * part, part, size));
+  EXPECT(holds_sums(y, rank * part, part, size));
+  EXPECT_OK(gradwire_communicator_all_gather_parts(ranks, parts, 2 * size, NULL, NULL));
+  EXPECT(holds_sums(x, 0, COUNT, size));
+  EXPECT(holds_sums(y, 0, COUNT, size));
+}
+
 static void broadcast_comes_from_the_root(gradwire_communicator* ranks) {
   float x[COUNT], y[COUNT];
   const gradwire_tensor tensors[] = {tensor_of(x, COUNT), tensor_of(y, COUNT)};
@@ -177,6 +199,7 @@ static void all_operations(gradwire_communicator* ranks) {
   EXPECT(gradwire_communicator_size(ranks) == 3);
   all_reduce_sums(ranks);
   parts_are_reduced_and_gathered(ranks);
+  parts_of_several_tensors_travel_together(ranks);
   broadcast_comes_from_the_root(ranks);
   barrier_waits_for_all(ranks);
 }
@@ -188,6 +211,7 @@ static void all_operations(gradwire_communicator* ranks) {
 static void a_work_is_under_way_and_then_done(gradwire_communicator* ranks) {
   gradwire_work* work = NULL;
   gradwire_statistics statistics = {0, 0, -1.0};
+  size_t tensors = 0;
   float x[COUNT];
   const gradwire_tensor tensor = tensor_of(x, COUNT);
   const uint32_t rank = gradwire_communicator_rank(ranks), size = gradwire_communicator_size(ranks);
@@ -199,6 +223,8 @@ static void a_work_is_under_way_and_then_done(gradwire_communicator* ranks) {
     EXPECT_FAILURE(gradwire_work_statistics(work, &statistics), GRADWIRE_INVALID_ARGUMENT,
                    "under way");
     EXPECT(statistics.seconds == -1.0);
+    EXPECT_FAILURE(gradwire_work_tensor_statistics(work, NULL, 0, &tensors),
+                   GRADWIRE_INVALID_ARGUMENT, "under way");
     meet();
   }
   EXPECT_OK(gradwire_work_wait(work));
@@ -209,6 +235,40 @@ static void a_work_is_under_way_and_then_done(gradwire_communicator* ranks) {
   EXPECT(statistics.sent_bytes >= sizeof x / 2 && statistics.seconds > 0);
   EXPECT(statistics.sent_messages >= COUNT / PIECE);
   EXPECT_FAILURE(gradwire_work_statistics(work, NULL), GRADWIRE_INVALID_ARGUMENT, "statistics");
+  gradwire_work_destroy(work);
+}
+
+static void tensors_have_statistics_of_their_own(gradwire_communicator* ranks) {
+  gradwire_operation_options options = {.struct_bytes = sizeof options, .measure_error = 1};
+  gradwire_work* work = NULL;
+  gradwire_tensor_statistics of[2] = {{0, -1.0, -1.0}, {0, -1.0, -1.0}};
+  size_t count = 0;
+  float exact[COUNT], lossy[COUNT];
+  gradwire_tensor tensors[] = {tensor_of(exact, COUNT), tensor_of(lossy, COUNT)};
+  tensors[1].name = "lossy";
+  tensors[1].way = "uniform:bits=2";
+  fill(exact, COUNT, 0);
+  fill(lossy, COUNT, 0);
+  EXPECT_OK(gradwire_communicator_all_reduce(ranks, tensors, 2, &options, &work));
+  EXPECT_OK(gradwire_work_wait(work));
+  EXPECT_OK(gradwire_work_tensor_statistics(work, of, 1, &count));
+  EXPECT(count == 2 && of[0].sent_bytes > 0 && of[1].energy == -1.0);
+  EXPECT_OK(gradwire_work_tensor_statistics(work, of, 2, &count));
+  EXPECT(of[0].squared_error == 0);
+  EXPECT(of[1].sent_bytes < of[0].sent_bytes);
+  EXPECT(of[1].squared_error > 0 && of[1].squared_error < of[1].energy);
+  EXPECT_OK(gradwire_work_tensor_statistics(work, NULL, 0, &count));
+  EXPECT_FAILURE(gradwire_work_tensor_statistics(work, NULL, 1, &count), GRADWIRE_INVALID_ARGUMENT,
+                 "tensors");
+  EXPECT_FAILURE(gradwire_work_tensor_statistics(work, of, 1, NULL), GRADWIRE_INVALID_ARGUMENT,
+                 "tensor_count");
+  gradwire_work_destroy(work);
+
+  options.measure_error = 0;
+  EXPECT_OK(gradwire_communicator_all_reduce(ranks, tensors + 1, 1, &options, &work));
+  EXPECT_OK(gradwire_work_wait(work));
+  EXPECT_OK(gradwire_work_tensor_statistics(work, of, 1, &count));
+  EXPECT(count == 1 && of[0].squared_error == 0 && of[0].energy == 0);
   gradwire_work_destroy(work);
 }
 
@@ -249,6 +309,7 @@ static void ways_names_and_options_may_go_at_once(gradwire_communicator* ranks) 
 static void works(gradwire_communicator* ranks) {
   /* One other rank: `meet` is for two. */
   a_work_is_under_way_and_then_done(ranks);
+  tensors_have_statistics_of_their_own(ranks);
   destroying_a_work_waits_for_it(ranks);
   ways_names_and_options_may_go_at_once(ranks);
 }
@@ -496,6 +557,27 @@ static void options_reach_the_communicator(void) {
   alone = connect_to(&options);
   EXPECT_OK(gradwire_communicator_all_reduce(alone, NULL, 0, NULL, NULL));
   gradwire_communicator_destroy(alone);
+  options = options_of(0, 1, NULL);
+  options.trace = "/proc/no-such-folder";
+  expect_connect_failure(&options, GRADWIRE_IO, "name a folder that can be made and written to");
+}
+
+static int is_trace(const struct dirent* entry) {
+  return strstr(entry->d_name, ".gwtrace") != NULL;
+}
+
+static void a_traced_rank_leaves_a_file(void) {
+  char trace[PATH_BYTES];
+  struct dirent** files = NULL;
+  gradwire_connect_options options = options_of(0, 1, NULL);
+  snprintf(trace, sizeof trace, "%s/trace", folder);
+  options.trace = trace;
+  gradwire_communicator_destroy(connect_to(&options));
+  EXPECT(scandir(trace, &files, is_trace, NULL) == 1);
+  if (files == NULL) return;
+  EXPECT(strncmp(files[0]->d_name, "rank0-", 6) == 0);
+  free(files[0]);
+  free(files);
 }
 
 static void null_handles_are_harmless(void) {
@@ -512,12 +594,15 @@ static void null_handles_are_harmless(void) {
   EXPECT_REFUSED(gradwire_communicator_all_reduce(NULL, &tensor, 1, NULL, &work));
   EXPECT_REFUSED(gradwire_communicator_reduce_scatter(NULL, &tensor, NULL, &work));
   EXPECT_REFUSED(gradwire_communicator_all_gather(NULL, &tensor, NULL, &work));
+  EXPECT_REFUSED(gradwire_communicator_reduce_scatter_parts(NULL, &tensor, 1, NULL, &work));
+  EXPECT_REFUSED(gradwire_communicator_all_gather_parts(NULL, &tensor, 1, NULL, &work));
   EXPECT_REFUSED(gradwire_communicator_broadcast(NULL, &tensor, 1, 0, NULL, &work));
   EXPECT_REFUSED(gradwire_communicator_barrier(NULL, NULL, &work));
   EXPECT_REFUSED(gradwire_communicator_save_residuals(NULL, NULL, 0, &bytes));
   EXPECT_REFUSED(gradwire_communicator_load_residuals(NULL, NULL, 0));
   EXPECT_REFUSED(gradwire_work_wait(NULL));
   EXPECT_REFUSED(gradwire_work_statistics(NULL, &statistics));
+  EXPECT_REFUSED(gradwire_work_tensor_statistics(NULL, NULL, 0, &bytes));
 #undef EXPECT_REFUSED
   EXPECT(work == NULL);
 }
@@ -561,6 +646,10 @@ static void wrong_operations_are_refused(gradwire_communicator* ranks) {
                  GRADWIRE_INVALID_SETTING, "cannot share equally");
   EXPECT_FAILURE(gradwire_communicator_all_gather(ranks, &tensor, NULL, &work),
                  GRADWIRE_INVALID_SETTING, "cannot share equally");
+  EXPECT_FAILURE(gradwire_communicator_reduce_scatter_parts(ranks, &tensor, 1, NULL, &work),
+                 GRADWIRE_INVALID_SETTING, "parts");
+  EXPECT_FAILURE(gradwire_communicator_all_gather_parts(ranks, &tensor, 1, NULL, &work),
+                 GRADWIRE_INVALID_SETTING, "parts");
   EXPECT_FAILURE(gradwire_communicator_broadcast(ranks, &tensor, 1, 2, NULL, &work),
                  GRADWIRE_INVALID_SETTING, "no rank 2");
   tensor.way = "none+route:magic";
@@ -642,6 +731,7 @@ int main(void) {
   wrong_sizes_of_options_are_refused();
   wrong_connect_options_are_refused();
   options_reach_the_communicator();
+  a_traced_rank_leaves_a_file();
   null_handles_are_harmless();
   on_ranks(2, NULL, wrong_arguments);
   on_ranks(3, "shm", a_rank_that_leaves_is_named);

@@ -74,7 +74,12 @@ class PyWork {
   bool done() const { return work_.done(); }
   nb::tuple statistics() const {
     const Statistics statistics = work_.statistics();
-    return nb::make_tuple(statistics.sent_bytes, statistics.sent_messages, statistics.seconds);
+    nb::list tensors;
+    for (const TensorStatistics& of : statistics.tensors) {
+      tensors.append(nb::make_tuple(of.sent_bytes, of.squared_error, of.energy));
+    }
+    return nb::make_tuple(statistics.sent_bytes, statistics.sent_messages, statistics.seconds,
+                          tensors);
   }
 
  private:
@@ -100,12 +105,19 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::min(std::chrono::ceil<std::chrono::milliseconds>(asked), kMaxTimeout);
 }
 
-OperationOptions operation_options(std::uint64_t seed, std::optional<std::uint64_t> step,
-                                   std::optional<double> timeout, bool average = false) {
+/// Of 0 where there is none: the communicator's.
+std::chrono::milliseconds timeout_of(std::optional<double> seconds) {
+  return seconds ? milliseconds(*seconds) : std::chrono::milliseconds(0);
+}
+
+OperationOptions operation_options(bool average, bool measure_error, std::uint64_t seed,
+                                   std::optional<std::uint64_t> step,
+                                   std::optional<double> timeout) {
   return {.seed = seed,
           .step = step,
-          .timeout = timeout ? milliseconds(*timeout) : std::chrono::milliseconds(0),
-          .average = average};
+          .timeout = timeout_of(timeout),
+          .average = average,
+          .measure_error = measure_error};
 }
 
 /// Throws KeyboardInterrupt, or what else a signal's handler raises. Looks every `kMoment`.
@@ -135,22 +147,24 @@ std::unique_ptr<Communicator> connect(std::int64_t rank, std::int64_t size,
                                       const std::string& private_key, const std::string& authority,
                                       const std::string& transport, const std::string& algorithm,
                                       const std::string& interface, std::int64_t port,
-                                      double timeout, std::int64_t lanes, std::int64_t threads) {
+                                      double timeout, std::int64_t lanes, std::int64_t threads,
+                                      const std::string& trace) {
   const ConnectOptions options{.rank = narrow<std::uint32_t>("rank", rank),
                                .size = narrow<std::uint32_t>("size", size),
                                .store = store,
-                               .secret = secret,
-                               .encryption = encryption,
-                               .certificate = certificate,
-                               .private_key = private_key,
-                               .authority = authority,
-                               .transport = transport,
-                               .algorithm = algorithm,
-                               .interface = interface,
-                               .port = narrow<std::uint16_t>("port", port),
+                               .security = {.secret = secret,
+                                            .encryption = encryption,
+                                            .certificate = certificate,
+                                            .private_key = private_key,
+                                            .authority = authority},
+                               .network = {.transport = transport,
+                                           .interface = interface,
+                                           .port = narrow<std::uint16_t>("port", port)},
+                               .tuning = {.algorithm = algorithm,
+                                          .lanes = narrow<std::uint32_t>("lanes", lanes),
+                                          .threads = narrow<std::uint32_t>("threads", threads)},
                                .timeout = milliseconds(timeout),
-                               .lanes = narrow<std::uint32_t>("lanes", lanes),
-                               .threads = narrow<std::uint32_t>("threads", threads),
+                               .trace = trace,
                                .while_waiting = look_for_signals()};
   const nb::gil_scoped_release released;
   return Communicator::connect(options);
@@ -170,21 +184,46 @@ struct Call {
   }
 };
 
-PyWork all_reduce(Communicator& ranks, const std::vector<std::string>& names,
-                  const std::vector<nb::object>& arrays, const std::vector<std::string>& ways,
-                  bool average, std::uint64_t seed, std::optional<std::uint64_t> step,
-                  std::optional<double> timeout) {
+using Names = std::vector<std::string>;
+using Arrays = std::vector<nb::object>;
+using Ways = std::vector<std::string>;
+
+PyWork all_reduce(Communicator& ranks, const Names& names, const Arrays& arrays, const Ways& ways,
+                  bool average, bool measure_error, std::uint64_t seed,
+                  std::optional<std::uint64_t> step, std::optional<double> timeout) {
   Call call(names, arrays, ways);
-  Work work = ranks.all_reduce(call.tensors, operation_options(seed, step, timeout, average));
+  Work work = ranks.all_reduce(call.tensors,
+                               operation_options(average, measure_error, seed, step, timeout));
   return {std::move(work), std::move(call.arrays)};
 }
 
-PyWork broadcast(Communicator& ranks, const std::vector<std::string>& names,
-                 const std::vector<nb::object>& arrays, const std::vector<std::string>& ways,
-                 std::uint32_t root, std::uint64_t seed, std::optional<std::uint64_t> step,
-                 std::optional<double> timeout) {
+PyWork broadcast(Communicator& ranks, const Names& names, const Arrays& arrays, const Ways& ways,
+                 std::uint32_t root, bool measure_error, std::uint64_t seed,
+                 std::optional<std::uint64_t> step, std::optional<double> timeout) {
   Call call(names, arrays, ways);
-  Work work = ranks.broadcast(call.tensors, root, operation_options(seed, step, timeout));
+  Work work = ranks.broadcast(call.tensors, root,
+                              operation_options(false, measure_error, seed, step, timeout));
+  return {std::move(work), std::move(call.arrays)};
+}
+
+/// One array is cut into equal parts; several are parts.
+PyWork reduce_scatter(Communicator& ranks, const Names& names, const Arrays& arrays,
+                      const Ways& ways, bool average, bool measure_error, std::uint64_t seed,
+                      std::optional<std::uint64_t> step, std::optional<double> timeout) {
+  Call call(names, arrays, ways);
+  const OperationOptions options = operation_options(average, measure_error, seed, step, timeout);
+  Work work = call.tensors.size() == 1 ? ranks.reduce_scatter(call.tensors[0], options)
+                                       : ranks.reduce_scatter(call.tensors, options);
+  return {std::move(work), std::move(call.arrays)};
+}
+
+PyWork all_gather(Communicator& ranks, const Names& names, const Arrays& arrays, const Ways& ways,
+                  bool measure_error, std::uint64_t seed, std::optional<std::uint64_t> step,
+                  std::optional<double> timeout) {
+  Call call(names, arrays, ways);
+  const OperationOptions options = operation_options(false, measure_error, seed, step, timeout);
+  Work work = call.tensors.size() == 1 ? ranks.all_gather(call.tensors[0], options)
+                                       : ranks.all_gather(call.tensors, options);
   return {std::move(work), std::move(call.arrays)};
 }
 
@@ -198,23 +237,6 @@ void load_residuals(Communicator& ranks, nb::handle saved) {
   ranks.load_residuals(bytes.span());
 }
 
-PyWork reduce_scatter(Communicator& ranks, const std::string& name, const nb::object& array,
-                      const std::string& way, bool average, std::uint64_t seed,
-                      std::optional<std::uint64_t> step, std::optional<double> timeout) {
-  Call call({name}, {array}, {way});
-  Work work =
-      ranks.reduce_scatter(call.tensors[0], operation_options(seed, step, timeout, average));
-  return {std::move(work), std::move(call.arrays)};
-}
-
-PyWork all_gather(Communicator& ranks, const std::string& name, const nb::object& array,
-                  const std::string& way, std::uint64_t seed, std::optional<std::uint64_t> step,
-                  std::optional<double> timeout) {
-  Call call({name}, {array}, {way});
-  Work work = ranks.all_gather(call.tensors[0], operation_options(seed, step, timeout));
-  return {std::move(work), std::move(call.arrays)};
-}
-
 }  // namespace
 
 void add_communicator(nb::module_& module) {
@@ -226,25 +248,25 @@ void add_communicator(nb::module_& module) {
   nb::class_<Communicator>(module, "Communicator")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
-      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a, "seed"_a,
-           "step"_a.none(), "timeout"_a.none())
+      .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a,
+           "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
-      .def("broadcast", &broadcast, "names"_a, "arrays"_a, "ways"_a, "root"_a, "seed"_a,
+      .def("broadcast", &broadcast, "names"_a, "arrays"_a, "ways"_a, "root"_a, "measure_error"_a,
+           "seed"_a, "step"_a.none(), "timeout"_a.none())
+      .def("reduce_scatter", &reduce_scatter, "names"_a, "arrays"_a, "ways"_a, "average"_a,
+           "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
+      .def("all_gather", &all_gather, "names"_a, "arrays"_a, "ways"_a, "measure_error"_a, "seed"_a,
            "step"_a.none(), "timeout"_a.none())
-      .def("reduce_scatter", &reduce_scatter, "name"_a, "array"_a, "way"_a, "average"_a, "seed"_a,
-           "step"_a.none(), "timeout"_a.none())
-      .def("all_gather", &all_gather, "name"_a, "array"_a, "way"_a, "seed"_a, "step"_a.none(),
-           "timeout"_a.none())
       .def(
           "barrier",
           [](Communicator& ranks, std::optional<double> timeout) {
-            return PyWork(ranks.barrier(operation_options(0, std::nullopt, timeout)), {});
+            return PyWork(ranks.barrier({.timeout = timeout_of(timeout)}), {});
           },
           "timeout"_a.none());
   module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "encryption"_a,
              "certificate"_a, "private_key"_a, "authority"_a, "transport"_a, "algorithm"_a,
-             "interface"_a, "port"_a, "timeout"_a, "lanes"_a, "threads"_a);
+             "interface"_a, "port"_a, "timeout"_a, "lanes"_a, "threads"_a, "trace"_a);
 }
 
 }  // namespace gradwire::python

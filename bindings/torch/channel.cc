@@ -46,8 +46,8 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::Store>& sto
   try {
     return Communicator::connect({.rank = static_cast<std::uint32_t>(options.rank),
                                   .size = static_cast<std::uint32_t>(options.size),
-                                  .secret = options.secret,
-                                  .interface = options.interface,
+                                  .security = {.secret = options.secret},
+                                  .network = {.interface = options.interface},
                                   .timeout = options.timeout,
                                   .connect_timeout = options.connect_timeout,
                                   .trace = options.trace},

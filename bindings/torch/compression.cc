@@ -12,7 +12,16 @@ constexpr std::uint64_t kStepsPerMeasurement = 50;  // of errors, which costs a 
 
 template <class Predicate>
 bool any_stage(const Rule& rule, Predicate predicate) {
-  return std::ranges::any_of(rule.stages, predicate, &Stage::way);
+  const Stage* const now = &stage_at(rule.stages, rule.step);
+  const Stage* const end = rule.stages.data() + rule.stages.size();
+  return std::any_of(now, end, [&](const Stage& stage) { return predicate(stage.way); });
+}
+
+bool has_momentum(const Way& way) { return way.feedback && way.feedback->momentum != 0; }
+
+/// Whether an exchange leaves something for the next one.
+bool keeps(const Way& way) {
+  return has_momentum(way) || (way.feedback && !way.codec.traits().lossless);
 }
 
 }  // namespace
@@ -26,19 +35,13 @@ bool Rule::has_feedback() const {
          any_stage(*this, [](const Way& way) { return way.feedback.has_value(); });
 }
 
-bool Rule::has_momentum() const {
-  return any_stage(*this,
-                   [](const Way& way) { return way.feedback && way.feedback->momentum != 0; });
-}
+bool Rule::has_momentum() const { return any_stage(*this, pytorch::has_momentum); }
 
-bool Rule::keeps_something() const {
-  return owed_exchanges > 0 || has_momentum() || any_stage(*this, [](const Way& way) {
-           return way.feedback && !way.codec.traits().lossless;
-         });
-}
+bool Rule::keeps_something() const { return owed_exchanges > 0 || any_stage(*this, keeps); }
 
 bool Rule::is_exact() const {
-  return !any_stage(*this, [exact = Way{}.codec](const Way& way) { return way.codec != exact; });
+  return std::ranges::all_of(
+      stages, [exact = Way{}.codec](const Stage& stage) { return stage.way.codec == exact; });
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -75,11 +78,12 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
     if (!layer) layer = std::make_shared<LayerState>();
     const std::lock_guard lock(ledger_->mutex);
     layer->totals.name = rule.name;
-    layer->totals.codec = rule.stages.back().way.codec.spec();
+    layer->totals.codec.clear();
     layer->totals.elements = rule.elements;
-    const bool owes = layer->rule.keeps_something();
+    const int owed = layer->rule.owed_exchanges;
     layer->rule = rule;
-    layer->rule.owed_exchanges = owes ? kOwedExchanges : 0;
+    layer->rule.step = steps_;
+    layer->rule.owed_exchanges = owed;
     look_for_misuse(*layer);
   }
 }
@@ -87,8 +91,29 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
 std::vector<LayerTotals> Compression::totals() const {
   const std::lock_guard lock(ledger_->mutex);
   std::vector<LayerTotals> totals;
-  for (const auto& [parameter, layer] : layers_) totals.push_back(layer->totals);
+  for (const auto& [parameter, layer] : layers_) {
+    totals.push_back(layer->totals);
+    std::string& codec = totals.back().codec;
+    const Rule& rule = layer->rule;
+    if (codec.empty()) codec = stage_at(rule.stages, rule.step).way.codec.spec();
+  }
   return totals;
+}
+
+void Compression::set_steps(std::uint64_t steps) {
+  steps_ = steps;
+  for (const auto& [parameter, layer] : layers_) {
+    Rule& rule = layer->rule;
+    rule.step = 0;  // what came before may have left something
+    rule.owed_exchanges = rule.keeps_something() ? kOwedExchanges : 0;
+    rule.step = steps;
+    look_for_misuse(*layer);
+  }
+}
+
+bool Compression::has_feedback() const {
+  return std::ranges::any_of(layers_,
+                             [](const auto& each) { return each.second->rule.has_feedback(); });
 }
 
 const LayerPtr& Compression::layer_of(const void* parameter) const {
@@ -115,11 +140,17 @@ OperationOptions Compression::options_at(std::uint64_t step) const {
 }
 
 Way Compression::take_way(LayerState& layer, std::uint64_t step) {
-  Way way = stage_at(layer.rule.stages, step).way;
+  Rule& rule = layer.rule;
+  Way way = stage_at(rule.stages, step).way;
   if (exact_scopes > 0) way.codec = Way{}.codec;
-  if (!way.feedback && layer.rule.owed_exchanges > 0 && --layer.rule.owed_exchanges == 0) {
-    look_for_misuse(layer);
+  const bool kept = rule.keeps_something();
+  rule.step = step;
+  if (keeps(way)) {
+    rule.owed_exchanges = kOwedExchanges;
+  } else if (!way.feedback && rule.owed_exchanges > 0) {
+    --rule.owed_exchanges;
   }
+  if (rule.keeps_something() != kept) look_for_misuse(layer);
   return way;
 }
 

@@ -9,6 +9,8 @@
 #include <map>
 #include <utility>
 
+#include "plan/route.h"
+
 namespace gradwire::pytorch {
 namespace {
 
@@ -239,11 +241,10 @@ void DdpCompression::start(const Waiting& waiting) {
     const auto first = ranges[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
     const TensorView part =
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
-    const Rule& rule = layers[i]->rule;
-    const Tensor tensor{
-        .name = rule.name, .view = part, .way = take_way(*layers[i], *waiting.options.step)};
-    if (tensor.way.codec.traits().lossless) {
-      Together& together = exact[tensor.way.route];
+    const Way way = take_way(*layers[i], *waiting.options.step);
+    const Tensor tensor{.name = layers[i]->rule.name, .view = part, .way = way};
+    if (way.codec.traits().lossless) {
+      Together& together = exact[way.route];
       together.tensors.push_back(tensor);
       together.layers.push_back(layers[i]);
     } else {
@@ -261,27 +262,27 @@ void DdpCompression::start(const Waiting& waiting) {
 void DdpCompression::start_together(const Waiting& waiting, const std::vector<Tensor>& tensors,
                                     std::vector<LayerPtr> layers) const {
   const auto ranks = static_cast<std::uint64_t>(channel_->size());
-  std::vector<std::uint64_t> exact_bytes;  // each number twice, but for those that this rank sums
+  std::vector<std::uint64_t> bytes;  // that an exact exchange sends
   for (const Tensor& tensor : tensors) {
-    exact_bytes.push_back(2 * tensor.view.count * size_of(tensor.view.dtype) * (ranks - 1) / ranks);
+    bytes.push_back(exact_bytes(tensor.view.count * size_of(tensor.view.dtype), ranks));
   }
   waiting.completion->add(
       channel_->communicator()->all_reduce(tensors, waiting.options),
-      [ledger = ledger_, layers = std::move(layers), exact_bytes = std::move(exact_bytes)](
-          const Work& work) { ledger->count(layers, exact_bytes, work.statistics()); });
+      [ledger = ledger_, layers = std::move(layers), bytes = std::move(bytes)](const Work& work) {
+        ledger->count(layers, bytes, work.statistics());
+      });
 }
 
 void DdpCompression::count_exact(const std::vector<LayerPtr>& layers,
                                  const at::Tensor& buffer) const {
   const auto ranks = static_cast<std::uint64_t>(channel_->size());
-  std::vector<std::uint64_t> exact_bytes;
+  std::vector<std::uint64_t> bytes;
   for (const LayerPtr& layer : layers) {
-    exact_bytes.push_back(
-        buffer.is_sparse()  // gathered from all ranks, alone in its bucket
-            ? (buffer._values().nbytes() + buffer._indices().nbytes()) * (ranks - 1)
-            : 2 * layer->rule.elements * buffer.element_size() * (ranks - 1) / ranks);
+    bytes.push_back(buffer.is_sparse()  // gathered from all ranks, alone in its bucket
+                        ? (buffer._values().nbytes() + buffer._indices().nbytes()) * (ranks - 1)
+                        : exact_bytes(layer->rule.elements * buffer.element_size(), ranks));
   }
-  ledger_->count_exact(layers, exact_bytes);
+  ledger_->count_exact(layers, bytes);
 }
 
 FuturePtr Hook::runHook(c10d::GradBucket& bucket) {

@@ -2,11 +2,18 @@
 
 #include <ATen/ATen.h>
 
+#include "plan/route.h"
+
 namespace gradwire::pytorch {
 namespace {
 
 bool is_sum(const c10d::ReduceOp& op) {
   return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
+}
+
+/// A shard of this many bytes that goes to every other rank, or that others send to their owner.
+std::uint64_t bytes_for_others(std::uint64_t bytes, std::uint64_t ranks) {
+  return bytes * (ranks - 1);
 }
 
 }  // namespace
@@ -60,22 +67,19 @@ void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
 bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& output,
                                    const at::Tensor& input, const c10d::ReduceOp& op) {
   const int ranks = channel.size();
-  const auto others = static_cast<std::uint64_t>(ranks - 1);
-  if (!is_sum(op) || !takes(input, present_, ranks)) {
-    return leave_to_group(present_, exact_bytes(present_, input, others));
-  }
+  const auto exact = bytes_of(present_, input, channel, bytes_for_others);
+  if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(present_, exact);
   Work work = channel.communicator()->reduce_scatter(tensors_of(input, present_, ranks, ""),
                                                      gradient_options(op));
   work.wait();
   output.copy_(input.view({ranks, -1})[channel.rank()]);
-  count(present_, exact_bytes(present_, input, others), work);
+  count(present_, exact, work);
   return true;
 }
 
 bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
                                const c10d::ReduceOp& op) {
-  const auto ranks = static_cast<std::uint64_t>(channel.size());
-  const auto exact = exact_bytes(present_, tensor, 2 * (ranks - 1), ranks);
+  const auto exact = bytes_of(present_, tensor, channel, exact_bytes);
   if (!is_sum(op) || !takes(tensor, present_, 1)) return leave_to_group(present_, exact);
   Work work = channel.communicator()->all_reduce(tensors_of(tensor, present_, 1, "/replicas"),
                                                  gradient_options(op));
@@ -88,7 +92,7 @@ bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
                                const at::Tensor& input) {
   const int ranks = channel.size();
   for (Part& part : all_) part.way = weight_way(*part.layer);
-  const auto exact = exact_bytes(all_, output, static_cast<std::uint64_t>(ranks - 1));
+  const auto exact = bytes_of(all_, output, channel, bytes_for_others);
   if (!takes(output, all_, ranks)) return leave_to_group(all_, exact);
   output.view({ranks, -1})[channel.rank()].copy_(input);
   OperationOptions options = compression_->options_at(compression_->updates_[update_name()]);
@@ -134,12 +138,13 @@ std::vector<Tensor> ShardExchange::tensors_of(const at::Tensor& whole,
   return tensors;
 }
 
-std::vector<std::uint64_t> ShardExchange::exact_bytes(const std::vector<Part>& parts,
-                                                      const at::Tensor& tensor, std::uint64_t times,
-                                                      std::uint64_t over) {
+std::vector<std::uint64_t> ShardExchange::bytes_of(const std::vector<Part>& parts,
+                                                   const at::Tensor& tensor, const Channel& channel,
+                                                   Sends sends) {
+  const auto ranks = static_cast<std::uint64_t>(channel.size());
   std::vector<std::uint64_t> bytes;
   for (const Part& part : parts) {
-    bytes.push_back(part.elements * tensor.element_size() * times / over);
+    bytes.push_back(sends(part.elements * tensor.element_size(), ranks));
   }
   return bytes;
 }

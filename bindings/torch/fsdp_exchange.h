@@ -100,10 +100,11 @@ class ShardExchange {
   /// Views of these, under names with the suffix.
   static std::vector<Tensor> tensors_of(const at::Tensor& whole, const std::vector<Part>& parts,
                                         int times, const std::string& suffix);
-  /// By part, what an exact exchange sends that sends each `times` / `over` times.
-  static std::vector<std::uint64_t> exact_bytes(const std::vector<Part>& parts,
-                                                const at::Tensor& tensor, std::uint64_t times,
-                                                std::uint64_t over = 1);
+  /// By part, what an exact exchange sends that sends so much of so many bytes.
+  using Sends = std::uint64_t (*)(std::uint64_t bytes, std::uint64_t ranks);
+  static std::vector<std::uint64_t> bytes_of(const std::vector<Part>& parts,
+                                             const at::Tensor& tensor, const Channel& channel,
+                                             Sends sends);
   static std::vector<LayerPtr> layers_of(const std::vector<Part>& parts);
   /// Counts them. False.
   bool leave_to_group(const std::vector<Part>& parts,

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 
 namespace gradwire::pytorch {

@@ -196,6 +196,7 @@ PYBIND11_MODULE(_native, module) {
       .def("set_seed", &Compression::set_seed)
       .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
       .def_property_readonly("steps", &Compression::steps)
+      .def("has_feedback", &Compression::has_feedback)
       .def("totals", &totals);
 
   py::class_<DdpCompression, Compression, std::shared_ptr<DdpCompression>>(module, "DdpCompression",
@@ -235,6 +236,7 @@ PYBIND11_MODULE(_native, module) {
       .def("count_update", &ShardExchange::count_update);
 
   add_plans(module);
+  module.def("make_trace_folder", &trace::make_trace_folder, py::arg("directory"));
   module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("enter_exact", [] { ++exact_scopes; });

@@ -124,10 +124,11 @@ int main(int argc, char** argv) try {
     std::fprintf(stderr, "usage: %s STORE [TRANSPORT [STEPS]]\n", argv[0]);
     return 2;
   }
-  const auto ranks = gradwire::Communicator::connect({.rank = from_environment("RANK", 0),
-                                                      .size = from_environment("WORLD_SIZE", 1),
-                                                      .store = argv[1],
-                                                      .transport = argc > 2 ? argv[2] : "auto"});
+  const auto ranks =
+      gradwire::Communicator::connect({.rank = from_environment("RANK", 0),
+                                       .size = from_environment("WORLD_SIZE", 1),
+                                       .store = argv[1],
+                                       .network = {.transport = argc > 2 ? argv[2] : "auto"}});
   const std::vector<Document> documents = documents_of(ranks->rank());
   const bool prints = ranks->rank() == 0;
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // every line at once, also through a pipe

@@ -40,36 +40,12 @@ struct Traits {
   bool sparse = false;       ///< few numbers are sent, and all others decode to zero
 };
 
-/// A reference to a function that takes some numbers of a tensor, and where they stand.
-class NumberSink {
- public:
-  template <class Take>
-  NumberSink(Take& take) noexcept
-      : take_(&take), call_([](void* to, Places places, Numbers numbers) noexcept {
-          (*static_cast<Take*>(to))(places, numbers);
-        }) {}
-
-  void operator()(std::span<const std::uint64_t> places,
-                  std::span<const float> numbers) const noexcept {
-    call_(take_, places, numbers);
-  }
-
- private:
-  using Places = std::span<const std::uint64_t>;
-  using Numbers = std::span<const float>;
-
-  void* take_;
-  void (*call_)(void* to, Places places, Numbers numbers) noexcept;
-};
-
 /// What an encoding depends on besides the numbers.
 struct EncodeOptions {
   RandomKey random{};
   /// Where the numbers stand in their tensor, so that slices of it draw the numbers the whole would
   /// draw. A multiple of `kSliceAlignment`.
   std::uint64_t first_element = 0;
-  /// What `fit` noted of the whole tensor, whose numbers have not changed since; or nothing.
-  std::span<const double> notes{};
   /// How often this tensor was encoded before. A codec that sends one side of the numbers at a time
   /// (`topk:values=mean`) sends the positive ones in even turns and the negative ones in odd turns.
   std::uint64_t turn = 0;
@@ -103,10 +79,6 @@ class Codec {
   /// takes the statistics from the slice it is given. To use a `topk` threshold for several steps,
   /// keep the fitted codec.
   Codec fit(ConstTensorView layer) const noexcept { return fit(std::span(&layer, 1)); }
-  /// Also fills `notes`, of which there are `note_count(layer.count)`: with them, encoding need not
-  /// look twice at every number. It writes the same bytes without them.
-  Codec fit(ConstTensorView layer, std::span<double> notes) const noexcept;
-  std::size_t note_count(std::size_t count) const noexcept;
   /// The same for a layer that lies in several places.
   Codec fit(std::span<const ConstTensorView> layer) const noexcept;
 
@@ -136,18 +108,13 @@ class Codec {
   Status decode_add(std::span<const std::byte> payload, Dtype source,
                     TensorView out) const noexcept;
 
-  /// Of a sparse codec: calls `sink` with the numbers that were sent, a few at a time. All others
-  /// of the `count` are 0; those of a place that comes twice add up.
-  Status each_sent(std::span<const std::byte> payload, Dtype source, std::size_t count,
-                   NumberSink sink) const noexcept;
-
   /// Same kind, same settings.
   friend bool operator==(const Codec& a, const Codec& b) noexcept {
     return a.kind_ == b.kind_ && a.params_ == b.params_;
   }
 
  private:
-  friend struct CodecAccess;  // src/codec: builds codecs from headers
+  friend struct CodecAccess;  // src/codec: what the engine asks of codecs beyond this
   Codec(const CodecKind* kind, const Params& params) noexcept : kind_(kind), params_(params) {}
 
   const CodecKind* kind_;

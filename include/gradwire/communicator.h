@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "gradwire/plan.h"
 #include "gradwire/store.h"
 #include "gradwire/tensor.h"
 #include "gradwire/way.h"
@@ -44,48 +45,67 @@ namespace gradwire {
 inline constexpr std::chrono::milliseconds kMaxTimeout = std::chrono::hours(24 * 365);
 
 struct ConnectOptions {
+  /// Who may join, and what goes over tcp encrypted.
+  struct Security {
+    /// Text that the ranks of a job know and nobody else. Empty (default): the job's key is in the
+    /// store, and whoever can read that can join.
+    std::string secret{};
+    /// "auto" (default) encrypts what goes over tcp by TLS 1.3 when there is a secret or a
+    /// certificate, "tls" insists on it, "none" does without. The same on all ranks.
+    std::string encryption = "auto";
+    /// PEM files for TLS by certificates rather than by the secret: this rank's certificate, its
+    /// private key without a password, and the authority that signed all ranks' certificates. Empty
+    /// (default): none.
+    std::string certificate{};
+    std::string private_key{};
+    std::string authority{};
+  };
+
+  /// By what messages travel.
+  struct Network {
+    /// "auto" (default) takes shared memory inside a host, and between hosts tcp, or mpi if that is
+    /// the store; "shm", "tcp" and "mpi" take that for all.
+    std::string transport = "auto";
+    /// Network interface that tcp listens on, by name or address. Empty (default): all that are up.
+    std::string interface {};
+    /// Port that tcp listens on. 0 (default): any free one.
+    std::uint16_t port = 0;
+  };
+
+  /// What changes speed and never results, but for the order of sums.
+  struct Tuning {
+    /// "auto" (default), "sra", "ring", "tree", "allgather" or "hierarchical": the route of
+    /// all_reduces whose ways name none.
+    std::string algorithm = "auto";
+    /// Pieces of a tensor that are under way at once, 1 to 64.
+    std::uint32_t lanes = 8;
+    /// Threads that encode and decode. 0 (default): one per spare core of this host. 1: the
+    /// communicator's own, which moves messages as well. More: it moves messages, and all others
+    /// encode and decode.
+    std::uint32_t threads = 0;
+    /// Numbers per piece. 0 (default): chosen by transport and ranks.
+    std::size_t piece_elements = 0;
+  };
+
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   /// Where ranks find one another: "file:DIRECTORY" (seen by all, and of this user unless there is
   /// a secret), "tcp:HOST:PORT" (rank 0 listens there, and nowhere else) or, in jobs of mpirun or
   /// srun, "mpi" (docs/mpi.md): rank and size are then MPI's; leave them as they are.
   std::string store{};
-  /// A text that the ranks of a job know and nobody else. Without it the job's key is in the store,
-  /// and whoever can read that can join.
-  std::string secret{};
-  /// Of what goes over tcp, by TLS 1.3: "auto" (when there is a secret or a certificate), "tls" or
-  /// "none". The same on all ranks.
-  std::string encryption = "auto";
-  /// For TLS by certificates rather than by the secret, PEM files: this rank's certificate, its
-  /// private key without a password, and the authority that signed all ranks' certificates.
-  std::string certificate{};
-  std::string private_key{};
-  std::string authority{};
-  /// "auto" (shared memory inside a host; between hosts tcp, or mpi if that is the store), "shm",
-  /// "tcp" or "mpi".
-  std::string transport = "auto";
-  /// "auto", "sra", "ring", "tree", "allgather" or "hierarchical": the route of all_reduces whose
-  /// ways name none.
-  std::string algorithm = "auto";
-  /// Network interface that tcp listens on, by name or address; empty: all that are up.
-  std::string interface {};
-  std::uint16_t port = 0;  ///< to listen on for tcp; 0: any free one
-  /// For each operation unless it says otherwise. More than 0; more than `kMaxTimeout` is that.
+  Security security{};
+  Network network{};
+  Tuning tuning{};
+  /// Longest time that an operation takes unless it says otherwise. More than 0; more than
+  /// `kMaxTimeout` is that.
   std::chrono::milliseconds timeout{60'000};
-  /// For connecting, likewise. 0 (default): `timeout`.
+  /// Longest time that connecting takes. 0 (default): `timeout`.
   std::chrono::milliseconds connect_timeout{0};
-  /// Pieces of a tensor that are under way at once.
-  std::uint32_t lanes = 8;
-  /// That encode and decode; 0: chosen by the cores of this host. One: the communicator's own,
-  /// which moves messages as well. More: it moves messages, and all others encode and decode.
-  std::uint32_t threads = 0;
-  /// Numbers per piece; 0: chosen by transport and ranks.
-  std::size_t piece_elements = 0;
-  /// A folder in which each rank leaves a trace when the communicator ends or fails
-  /// (docs/trace.md). Empty (default): none. All ranks have one, or none has.
+  /// Folder in which each rank leaves a trace when the communicator ends or fails (docs/trace.md).
+  /// Empty (default): none. All ranks have one, or none has.
   std::string trace{};
-  /// Called while `connect` waits for others, on its thread and several times per second. What it
-  /// throws ends the connecting: a program that answers Ctrl-C looks for it here.
+  /// Function that `connect` calls while it waits for others, on its thread and several times per
+  /// second. What it throws ends the connecting: a program that answers Ctrl-C looks for it here.
   std::function<void()> while_waiting{};
 };
 
@@ -95,9 +115,20 @@ struct Tensor {
   /// the place in the call that tells them apart.
   std::string name{};
   TensorView view{};
-  /// The same on all ranks. Only all_reduce takes feedback, and by tensors that have names. Tensors
-  /// of one call travel together: by one route.
-  Way way{};
+  /// The same on all ranks. None (default): the plan's way of the layer with this name, see
+  /// `Communicator::set_plan`; without a plan, exactly. Only all_reduce and reduce_scatter take
+  /// feedback, and by tensors that have names. In all other calls than all_reduce all tensors take
+  /// one route.
+  std::optional<Way> way{};
+};
+
+/// A tensor that operations will come to, as `Communicator::set_plan` must know it.
+struct LayerShape {
+  std::string name{};
+  std::size_t count = 0;  ///< elements; of reduce_scatter and all_gather: those of all parts
+  Dtype dtype = Dtype::f32;
+
+  friend bool operator==(const LayerShape&, const LayerShape&) = default;
 };
 
 struct OperationOptions {
@@ -169,7 +200,7 @@ class Communicator {
   static std::unique_ptr<Communicator> connect(const ConnectOptions& options, Store& store);
   /// All ranks as threads of this process, for tests and simulations. They stand as on hosts of
   /// `per_host` ranks each, or with 0 on a single one. `options.rank`, `size`, `store` and
-  /// `transport` are ignored. Throws `Error(invalid_argument)` when `per_host` does not divide
+  /// `network` are ignored. Throws `Error(invalid_argument)` when `per_host` does not divide
   /// `size`.
   static std::vector<std::unique_ptr<Communicator>> in_process(std::uint32_t size,
                                                                const ConnectOptions& options = {},
@@ -180,8 +211,20 @@ class Communicator {
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
 
-  /// The sum of every tensor over all ranks, in place. Several tensors travel in one message; those
-  /// that overlap are refused.
+  /// Names layers for plans; more may follow. Throws `Error(invalid_argument)` for one that is
+  /// known with another count or dtype.
+  virtual void register_layers(std::span<const LayerShape> layers) = 0;
+
+  /// From a step on, tensors without a way of their own take the plan's, by their names. A later
+  /// plan takes the place of an earlier one from its step on; whatever changes, nothing that
+  /// feedback kept is lost. All ranks call it together, at the same place among their operations,
+  /// and it waits for them: ranks that differ in plan, step or layers are named in an
+  /// `Error(invalid_argument)` on all ranks, and nothing changes. Also thrown for a pattern that
+  /// matches no layer.
+  virtual void set_plan(const Plan& plan, std::uint64_t from_step = 0) = 0;
+
+  /// The sum of every tensor over all ranks, in place. Tensors travel together, and each has the
+  /// bits that it would have alone; those that overlap are refused.
   virtual Work all_reduce(std::span<const Tensor> tensors,
                           const OperationOptions& options = {}) = 0;
 

@@ -341,6 +341,10 @@ typedef struct gradwire_connect_options {
   size_t threads;         // that encode and decode, up to 64 [chosen by the host's cores]
   uint32_t lanes;         // pieces of a tensor that are under way at once, up to 64 [8]
   uint32_t port;          // to listen on for tcp [any free one]
+  // A folder in which each rank leaves a trace when the communicator ends or fails; `gradwire
+  // trace` joins them (docs/trace.md). It is made if it is missing. All ranks have one, or none has
+  // [none].
+  const char* trace;
 } gradwire_connect_options;
 
 // One rank of a job.
@@ -392,6 +396,9 @@ typedef struct gradwire_operation_options {
   uint64_t step;        // of training: others draw other random numbers [a count of operations]
   uint64_t timeout_ms;  // [the communicator's]
   uint64_t average;     // of all_reduce and reduce_scatter: 1 divides sums by the ranks [0]
+  // 1 finds out what codecs lose of this rank's numbers, for `gradwire_work_tensor_statistics`. It
+  // costs a decoding [0].
+  uint64_t measure_error;
 } gradwire_operation_options;
 
 // The operations. Each starts one, allocates, and returns at once with `*work`, which the caller
@@ -419,6 +426,18 @@ GRADWIRE_API int gradwire_communicator_all_gather(gradwire_communicator* communi
                                                   const gradwire_tensor* tensor,
                                                   const gradwire_operation_options* options,
                                                   gradwire_work** work);
+
+// The same for the parts of several tensors, which travel together: those of rank 0, then those of
+// rank 1, and so on, equally many for each. The i-th of every rank are the parts of one tensor: of
+// the same count, dtype, way and name.
+GRADWIRE_API int gradwire_communicator_reduce_scatter_parts(
+    gradwire_communicator* communicator, const gradwire_tensor* parts, size_t part_count,
+    const gradwire_operation_options* options, gradwire_work** work);
+GRADWIRE_API int gradwire_communicator_all_gather_parts(gradwire_communicator* communicator,
+                                                        const gradwire_tensor* parts,
+                                                        size_t part_count,
+                                                        const gradwire_operation_options* options,
+                                                        gradwire_work** work);
 
 // Every tensor becomes what the root's decodes to, on the root too.
 GRADWIRE_API int gradwire_communicator_broadcast(gradwire_communicator* communicator,
@@ -449,6 +468,23 @@ typedef struct gradwire_statistics {
 // Of an operation that is done; INVALID_ARGUMENT before.
 GRADWIRE_API int gradwire_work_statistics(const gradwire_work* work,
                                           gradwire_statistics* statistics);
+
+// What one tensor of an operation cost this rank.
+typedef struct gradwire_tensor_statistics {
+  uint64_t sent_bytes;  // of all messages, those of its segments
+  // With `measure_error`: the energy of this rank's own numbers, as far as it encoded them, and of
+  // what the codec lost of them; their NMSE is squared_error / energy. With feedback, what it holds
+  // back belongs to the numbers. Both are 0 where a rank sends nothing but sums.
+  double squared_error;
+  double energy;
+} gradwire_tensor_statistics;
+
+// Describes the first `capacity` tensors of an operation that is done, in the order of the call,
+// the parts of a tensor as one. `tensors` may be null when `capacity` is 0; `*tensor_count` becomes
+// the number of all. INVALID_ARGUMENT while the operation is under way.
+GRADWIRE_API int gradwire_work_tensor_statistics(const gradwire_work* work,
+                                                 gradwire_tensor_statistics* tensors,
+                                                 size_t capacity, size_t* tensor_count);
 
 // Waits first, so that the tensors are the caller's again. Null is allowed. Works may outlive their
 // communicator.

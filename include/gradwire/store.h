@@ -11,8 +11,7 @@
 
 namespace gradwire {
 
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
+using Deadline = std::chrono::steady_clock::time_point;
 
 class Store {
  public:

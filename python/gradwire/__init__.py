@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from . import _gradwire
 from ._gradwire import Error, __version__
-from .ranks import Communicator, Statistics, Work, connect
+from .ranks import Communicator, Statistics, TensorStatistics, Work, connect
 
 __all__ = [
     "Codec",
@@ -42,6 +42,7 @@ __all__ = [
     "Error",
     "Segment",
     "Statistics",
+    "TensorStatistics",
     "Traits",
     "Work",
     "__version__",

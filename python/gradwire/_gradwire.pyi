@@ -22,7 +22,7 @@ class Codec:
 class Work:
     def wait(self) -> None: ...
     def done(self) -> bool: ...
-    def statistics(self) -> tuple[int, int, float]: ...
+    def statistics(self) -> tuple[int, int, float, list[tuple[int, float, float]]]: ...
 
 class Communicator:
     @property
@@ -35,6 +35,7 @@ class Communicator:
         arrays: list[Any],
         ways: list[str],
         average: bool,
+        measure_error: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
@@ -47,25 +48,28 @@ class Communicator:
         arrays: list[Any],
         ways: list[str],
         root: int,
+        measure_error: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
     ) -> Work: ...
     def reduce_scatter(
         self,
-        name: str,
-        array: Any,
-        way: str,
+        names: list[str],
+        arrays: list[Any],
+        ways: list[str],
         average: bool,
+        measure_error: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
     ) -> Work: ...
     def all_gather(
         self,
-        name: str,
-        array: Any,
-        way: str,
+        names: list[str],
+        arrays: list[Any],
+        ways: list[str],
+        measure_error: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
@@ -88,6 +92,7 @@ def connect(
     timeout: float,
     lanes: int,
     threads: int,
+    trace: str,
 ) -> Communicator: ...
 def encode_many(
     codecs: list[Codec], arrays: list[Any], seed: int, step: int, tensor: int, rank: int

@@ -20,6 +20,19 @@ from typing import Any, NamedTuple
 from . import _gradwire
 
 
+class TensorStatistics(NamedTuple):
+    """What one array of an operation cost this rank."""
+
+    sent_bytes: int
+    """Of all messages, those of its segments."""
+    squared_error: float
+    """With ``measure_error``: the energy of what the codec lost of this rank's own numbers, as far
+    as it encoded them; 0 where it sends nothing but sums."""
+    energy: float
+    """That of the numbers: their NMSE is squared_error / energy. With feedback, what it holds back
+    belongs to them."""
+
+
 class Statistics(NamedTuple):
     """What an operation cost this rank."""
 
@@ -28,6 +41,8 @@ class Statistics(NamedTuple):
     sent_messages: int
     seconds: float
     """From the call to the end."""
+    tensors: tuple[TensorStatistics, ...] = ()
+    """In the order of the call. The parts of a tensor count together."""
 
 
 class Work:
@@ -53,7 +68,19 @@ class Work:
 
     def statistics(self) -> Statistics:
         """Once done."""
-        return Statistics(*self._native.statistics())
+        *whole, tensors = self._native.statistics()
+        return Statistics(*whole, tuple(TensorStatistics(*each) for each in tensors))
+
+
+def _root(value: Any, size: int) -> int:
+    words = f"root is {value!r}; give a rank from 0 to {size - 1}, and a way behind it"
+    try:
+        root = operator.index(value)
+    except TypeError:
+        raise TypeError(words) from None
+    if not 0 <= root < size:
+        raise ValueError(words)
+    return root
 
 
 def _way_text(way: Any) -> str:
@@ -76,6 +103,14 @@ def whole_number(name: str, value: Any) -> int:
     return number
 
 
+def check_name(name: Any) -> None:
+    """Raises for what is no name of an array."""
+    if not isinstance(name, str):
+        raise TypeError(f"name is {name!r}; give a text")
+    if "\0" in name:
+        raise ValueError(f"name is {name!r}; leave out the NUL byte")
+
+
 def _seed_and_step(seed: Any, step: Any) -> tuple[int, int | None]:
     return whole_number("seed", seed), None if step is None else whole_number("step", step)
 
@@ -85,7 +120,8 @@ class Communicator:
 
     `x` is a writable array, as everywhere in this package, and is changed in place; `timeout` is in
     seconds, more than 0 and at most a year, None being what `connect` was given. Another `step`
-    draws other random numbers; None counts the operations of this communicator.
+    draws other random numbers; None counts the operations of this communicator. `measure_error`
+    finds out what codecs lose of this rank's numbers, for `Work.statistics`; it costs a decoding.
 
     It belongs to the process that made it: in a child of a fork it can be dropped and nothing else.
     """
@@ -110,6 +146,7 @@ class Communicator:
         *,
         name: str | Sequence[str] | None = None,
         average: bool = False,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
@@ -130,7 +167,13 @@ class Communicator:
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.all_reduce(
-                names, arrays, ways, average, *_seed_and_step(seed, step), timeout
+                names,
+                arrays,
+                ways,
+                average,
+                measure_error,
+                *_seed_and_step(seed, step),
+                timeout,
             ),
             self._native,
         )
@@ -142,14 +185,18 @@ class Communicator:
         way: Any = "none",
         *,
         name: str | Sequence[str] | None = None,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
+        root = _root(root, self.size)
         arrays, names, ways = _listed(x, name, way)
         return Work(
-            self._native.broadcast(names, arrays, ways, root, *_seed_and_step(seed, step), timeout),
+            self._native.broadcast(
+                names, arrays, ways, root, measure_error, *_seed_and_step(seed, step), timeout
+            ),
             self._native,
         )
 
@@ -158,19 +205,30 @@ class Communicator:
         x: Any,
         way: Any = "none",
         *,
-        name: str = "",
+        name: str | Sequence[str] | None = None,
         average: bool = False,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
         """Of the `size` equal parts of `x`, this rank's becomes the sum, or with `average` the
         mean; others are unspecified.
+
+        `x` may be a list of parts of several arrays, which travel together: those of rank 0, then
+        those of rank 1, and so on, equally many for each. `way` and `name` are then one for all
+        arrays, or lists with one per array.
         """
-        way = _way_text(way)
+        parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.reduce_scatter(
-                name, x, way, average, *_seed_and_step(seed, step), timeout
+                names,
+                parts,
+                ways,
+                average,
+                measure_error,
+                *_seed_and_step(seed, step),
+                timeout,
             ),
             self._native,
         )
@@ -180,15 +238,20 @@ class Communicator:
         x: Any,
         way: Any = "none",
         *,
-        name: str = "",
+        name: str | Sequence[str] | None = None,
+        measure_error: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
-        """Of the `size` equal parts of `x`, this rank's is sent to all."""
-        way = _way_text(way)
+        """Of the `size` equal parts of `x`, this rank's is sent to all. `x` may be a list of parts,
+        as for `reduce_scatter`.
+        """
+        parts, names, ways = self._parts(x, name, way)
         return Work(
-            self._native.all_gather(name, x, way, *_seed_and_step(seed, step), timeout),
+            self._native.all_gather(
+                names, parts, ways, measure_error, *_seed_and_step(seed, step), timeout
+            ),
             self._native,
         )
 
@@ -207,6 +270,15 @@ class Communicator:
         """Done when every rank has called it."""
         return Work(self._native.barrier(timeout), self._native)
 
+    def _parts(self, x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str]]:
+        """The array that is to be cut, or parts of every rank, with names and ways."""
+        if not isinstance(x, list | tuple):
+            return _listed(x, name, way)
+        if not x or len(x) % self.size != 0:
+            raise ValueError(f"{len(x)} parts for {self.size} ranks: give equally many for each")
+        _, names, ways = _listed(list(x)[: len(x) // self.size], name, way)
+        return list(x), names * self.size, ways * self.size
+
 
 def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str]]:
     """Arrays, names and ways, one of each per array."""
@@ -220,6 +292,8 @@ def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str
         raise ValueError(
             f"{len(arrays)} arrays, {len(names)} names, {len(ways)} ways: give as many of each"
         )
+    for each in names:
+        check_name(each)
     return arrays, names, [_way_text(each) for each in ways]
 
 
@@ -254,6 +328,7 @@ def connect(
     timeout: float = 60.0,
     lanes: int = 8,
     threads: int = 0,
+    trace: str | os.PathLike[str] = "",
 ) -> Communicator:
     """Connects with the other ranks. `rank` and `size` default to what torchrun sets in RANK and
     WORLD_SIZE, or with the store ``mpi`` to MPI's.
@@ -271,7 +346,9 @@ def connect(
     or ``mpi``. `interface` picks a network interface for tcp by name or address, `port` a port.
     `timeout`, in seconds, is for connecting and for each operation; what is longer than a year, or
     infinite, is a year. `threads` encode and decode; 0
-    leaves their number to the cores of this host.
+    leaves their number to the cores of this host. `trace` is a folder in which each rank leaves a
+    trace when its communicator ends or fails, for ``gradwire trace`` (docs/trace.md); it is made if
+    it is missing. All ranks have one, or none has.
     """
     if store == "mpi":  # gradwire asks MPI itself
         rank, size = rank or 0, 1 if size is None else size
@@ -295,5 +372,6 @@ def connect(
             timeout,
             lanes,
             threads,
+            os.fspath(trace),
         )
     )

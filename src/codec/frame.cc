@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "codec/notes.h"
 #include "codec/registry.h"
 
 namespace gradwire {
@@ -85,14 +86,14 @@ Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header, Se
 constexpr std::size_t kPiece = 16384;
 
 /// Writes a segment with its padding, and hashes it if there is something to hash it with.
-Encoded encode_segment(const Segment& segment, std::span<std::byte> out,
-                       RunningChecksum* body) noexcept {
+Encoded encode_segment(const Segment& segment, std::span<const double> notes,
+                       std::span<std::byte> out, RunningChecksum* body) noexcept {
   const CodecKind& kind = CodecAccess::kind(segment.codec);
   const ConstTensorView x = segment.values;
   std::span<std::byte> room = out.subspan(sizeof(SegmentHeader));
   EncodeOptions options = segment.options;
   std::size_t first = kind.elementwise && body != nullptr ? std::min(kPiece, x.count) : x.count;
-  Encoded encoded = segment.codec.encode(x.slice(0, first), options, room);
+  Encoded encoded = encode(segment.codec, x.slice(0, first), options, notes, room);
   if (encoded.status != Status::ok) return encoded;
   const std::size_t payload_bytes =
       first < x.count ? encoded.bytes / first * x.count : encoded.bytes;
@@ -106,7 +107,7 @@ Encoded encode_segment(const Segment& segment, std::span<std::byte> out,
     room = room.subspan(encoded.bytes);
     options.first_element = segment.options.first_element + first;
     const std::size_t piece = std::min(kPiece, x.count - first);
-    encoded = segment.codec.encode(x.slice(first, piece), options, room);
+    encoded = encode(segment.codec, x.slice(first, piece), options, notes, room);
     if (encoded.status != Status::ok) return encoded;
     if (body != nullptr) body->take(room.first(encoded.bytes));
     first += piece;
@@ -116,6 +117,42 @@ Encoded encode_segment(const Segment& segment, std::span<std::byte> out,
   std::fill(pad.begin(), pad.end(), std::byte{0});
   if (body != nullptr) body->take(pad);
   return {Status::ok, sizeof(SegmentHeader) + payload_bytes + padding};
+}
+
+template <class AnySegment>
+std::size_t max_bytes_of(std::span<const AnySegment> segments) noexcept {
+  std::size_t bytes = kFrameOverheadBytes;
+  for (const AnySegment& segment : segments) {
+    bytes += max_segment_bytes(segment.codec, segment.values.count);
+  }
+  return bytes;
+}
+
+std::span<const double> notes_of(const Segment&) noexcept { return {}; }
+std::span<const double> notes_of(const NotedSegment& segment) noexcept { return segment.notes; }
+
+template <class AnySegment>
+Encoded encode_all(std::span<const AnySegment> segments, std::span<std::byte> out,
+                   Seal seal) noexcept {
+  if (out.size() < max_bytes_of(segments)) return {Status::buffer_too_small, 0};
+  std::size_t offset = sizeof(FrameHeader);
+  RunningChecksum checksum;
+  RunningChecksum* const body = seal == Seal::checksum ? &checksum : nullptr;
+  for (const AnySegment& segment : segments) {
+    const Encoded encoded = encode_segment(segment, notes_of(segment), out.subspan(offset), body);
+    if (encoded.status != Status::ok) return {encoded.status, 0};
+    offset += encoded.bytes;
+  }
+  FrameHeader header{.magic = kMagic,
+                     .version = kVersion,
+                     .flags = seal == Seal::checksum ? std::uint16_t{0} : kUnsealed,
+                     .length = offset + kChecksumBytes,
+                     .segment_count = static_cast<std::uint32_t>(segments.size()),
+                     .check = 0};
+  header.check = header_check(header);
+  store(out.data(), header);
+  store(out.data() + offset, body != nullptr ? body->value() : std::uint64_t{0});
+  return {Status::ok, offset + kChecksumBytes};
 }
 
 /// Walks all segment headers; they must fill the frame exactly.
@@ -137,11 +174,7 @@ Status check_segments(std::span<const std::byte> bytes, std::size_t segment_coun
 }  // namespace
 
 std::size_t max_frame_bytes(std::span<const Segment> segments) noexcept {
-  std::size_t bytes = kFrameOverheadBytes;
-  for (const Segment& segment : segments) {
-    bytes += max_segment_bytes(segment.codec, segment.values.count);
-  }
-  return bytes;
+  return max_bytes_of(segments);
 }
 
 std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept {
@@ -150,25 +183,12 @@ std::size_t max_frame_bytes(const Codec& codec, std::size_t count) noexcept {
 
 Encoded encode_frame(std::span<const Segment> segments, std::span<std::byte> out,
                      Seal seal) noexcept {
-  if (out.size() < max_frame_bytes(segments)) return {Status::buffer_too_small, 0};
-  std::size_t offset = sizeof(FrameHeader);
-  RunningChecksum checksum;
-  RunningChecksum* const body = seal == Seal::checksum ? &checksum : nullptr;
-  for (const Segment& segment : segments) {
-    const Encoded encoded = encode_segment(segment, out.subspan(offset), body);
-    if (encoded.status != Status::ok) return {encoded.status, 0};
-    offset += encoded.bytes;
-  }
-  FrameHeader header{.magic = kMagic,
-                     .version = kVersion,
-                     .flags = seal == Seal::checksum ? std::uint16_t{0} : kUnsealed,
-                     .length = offset + kChecksumBytes,
-                     .segment_count = static_cast<std::uint32_t>(segments.size()),
-                     .check = 0};
-  header.check = header_check(header);
-  store(out.data(), header);
-  store(out.data() + offset, body != nullptr ? body->value() : std::uint64_t{0});
-  return {Status::ok, offset + kChecksumBytes};
+  return encode_all(segments, out, seal);
+}
+
+Encoded encode_frame(std::span<const NotedSegment> segments, std::span<std::byte> out,
+                     Seal seal) noexcept {
+  return encode_all(segments, out, seal);
 }
 
 FrameReader::FrameReader(std::span<const std::byte> bytes, Seal least) noexcept : bytes_(bytes) {

@@ -86,7 +86,13 @@ Codec::Params fit(const Codec::Params& params, std::span<const ConstTensorView> 
 
 std::size_t encode_grid(const Codec::Params& params, ConstTensorView x,
                         const EncodeOptions& options, std::byte* out) noexcept {
-  return encode(unpack<Settings>(params), x, options, out);
+  return encode(unpack<Settings>(params), x, options, {}, out);
+}
+
+std::size_t encode_noted(const Codec::Params& params, ConstTensorView x,
+                         const EncodeOptions& options, std::span<const double> notes,
+                         std::byte* out) noexcept {
+  return encode(unpack<Settings>(params), x, options, notes, out);
 }
 
 Status decode_grid(const Codec::Params& params, std::span<const std::byte> payload, Dtype,
@@ -107,6 +113,7 @@ const CodecKind kGrid = {.id = 6,
                          .max_bytes = max_grid_bytes,
                          .expected_bytes = expected_bytes,
                          .encode = encode_grid,
+                         .encode_noted = encode_noted,
                          .decode = decode_grid};
 
 }  // namespace gradwire

@@ -34,8 +34,9 @@ Settings fitted(Settings settings, std::span<const ConstTensorView> layer,
 
 std::size_t max_bytes(std::size_t count) noexcept;
 
+/// With the `notes` of the whole layer that `x` is a slice of, or none.
 std::size_t encode(const Settings& settings, ConstTensorView x, const EncodeOptions& options,
-                   std::byte* out) noexcept;
+                   std::span<const double> notes, std::byte* out) noexcept;
 
 Status decode(const Settings& settings, std::span<const std::byte> payload, TensorView out,
               Into into) noexcept;

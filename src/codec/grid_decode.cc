@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/byte_cursor.h"
 #include "base/bytes.h"
 #include "codec/grid.h"
 #include "codec/grid_format.h"
@@ -12,30 +13,6 @@ namespace gradwire::grid {
 namespace {
 
 using kernels::Quantization;
-
-class ByteReader {
- public:
-  explicit ByteReader(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
-
-  template <typename T>
-  bool read(T& value) noexcept {
-    if (rest_.size() < sizeof(T)) return false;
-    value = load<T>(rest_.data());
-    rest_ = rest_.subspan(sizeof(T));
-    return true;
-  }
-  bool take(std::size_t bytes, std::span<const std::byte>& part) noexcept {
-    if (rest_.size() < bytes) return false;
-    part = rest_.first(bytes);
-    rest_ = rest_.subspan(bytes);
-    return true;
-  }
-  const std::byte* position() const noexcept { return rest_.data(); }
-  bool empty() const noexcept { return rest_.empty(); }
-
- private:
-  std::span<const std::byte> rest_;
-};
 
 /// Turns the symbols of classes or scales into values.
 class ValueReader {
@@ -161,7 +138,7 @@ bool decode_packed(ByteReader& reader, const Decoding& how, std::size_t first,
 
 bool decode_zeros(ByteReader& reader, TensorView out, Into into) noexcept {
   Mode mode;
-  reader.read(mode);
+  if (!reader.read(mode)) return false;
   if (into == Into::assign) std::memset(out.data, 0, out.count * size_of(out.dtype));
   return true;
 }
@@ -169,7 +146,7 @@ bool decode_zeros(ByteReader& reader, TensorView out, Into into) noexcept {
 bool decode_chunk(ByteReader& reader, const Decoding& how, std::size_t first,
                   TensorView out) noexcept {
   if (reader.empty()) return false;
-  switch (static_cast<Mode>(*reader.position())) {
+  switch (static_cast<Mode>(reader.rest().front())) {
     case Mode::zeros:
       return decode_zeros(reader, out, how.into);
     case Mode::coded:

@@ -259,7 +259,7 @@ std::size_t max_bytes(std::size_t count) noexcept {
 }
 
 std::size_t encode(const Settings& wanted, ConstTensorView x, const EncodeOptions& options,
-                   std::byte* out) noexcept {
+                   std::span<const double> notes, std::byte* out) noexcept {
   const Settings settings = fitted(wanted, std::span(&x, 1));
   const PayloadHeader header = scaling(settings);
   const Steps steps(header);
@@ -274,11 +274,11 @@ std::size_t encode(const Settings& wanted, ConstTensorView x, const EncodeOption
   for_each_chunk(x, [&](std::size_t first, ConstTensorView chunk) {
     Blocks blocks;
     const bool local = settings.locality > 0;
-    if (options.notes.empty()) {
+    if (notes.empty()) {
       kernels::block_energies(chunk, blocks.energies);
     } else {
       const std::size_t noted = (options.first_element + first) / kBlock;
-      std::copy_n(&options.notes[noted], block_count(chunk.count), blocks.energies);
+      std::copy_n(&notes[noted], block_count(chunk.count), blocks.energies);
     }
     choose_steps(steps, settings, chunk.count, blocks);
     const Quantization how{blocks.steps, settings.rounding, folded_key,

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "codec/notes.h"
 #include "gradwire/codec.h"
 
 namespace gradwire {
@@ -51,12 +52,15 @@ Codec Codec::fit(std::span<const ConstTensorView> layer) const noexcept {
   return {kind_, kind_->fit(params_, layer, {})};
 }
 
-Codec Codec::fit(ConstTensorView layer, std::span<double> notes) const noexcept {
-  return {kind_, kind_->fit(params_, std::span(&layer, 1), notes)};
+Codec fit(const Codec& codec, ConstTensorView layer, std::span<double> notes) noexcept {
+  const CodecKind& kind = CodecAccess::kind(codec);
+  return CodecAccess::make(&kind,
+                           kind.fit(CodecAccess::params(codec), std::span(&layer, 1), notes));
 }
 
-std::size_t Codec::note_count(std::size_t count) const noexcept {
-  return kind_->note_count == nullptr ? 0 : kind_->note_count(count);
+std::size_t note_count(const Codec& codec, std::size_t count) noexcept {
+  const CodecKind& kind = CodecAccess::kind(codec);
+  return kind.note_count == nullptr ? 0 : kind.note_count(count);
 }
 
 Codec Codec::for_sums() const noexcept {
@@ -74,11 +78,21 @@ std::size_t Codec::expected_bytes(std::size_t count) const noexcept {
 
 Encoded Codec::encode(ConstTensorView x, const EncodeOptions& options,
                       std::span<std::byte> out) const noexcept {
+  return gradwire::encode(*this, x, options, {}, out);
+}
+
+Encoded encode(const Codec& codec, ConstTensorView x, const EncodeOptions& options,
+               std::span<const double> notes, std::span<std::byte> out) noexcept {
   if (options.first_element % kSliceAlignment != 0 || !valid_view(x.data, x.count)) {
     return {Status::invalid_argument, 0};
   }
-  if (out.size() < max_encoded_bytes(x.count)) return {Status::buffer_too_small, 0};
-  return {Status::ok, x.count == 0 ? 0 : kind_->encode(params_, x, options, out.data())};
+  if (out.size() < codec.max_encoded_bytes(x.count)) return {Status::buffer_too_small, 0};
+  if (x.count == 0) return {Status::ok, 0};
+  const CodecKind& kind = CodecAccess::kind(codec);
+  const Codec::Params& params = CodecAccess::params(codec);
+  const bool noted = !notes.empty() && kind.encode_noted != nullptr;
+  return {Status::ok, noted ? kind.encode_noted(params, x, options, notes, out.data())
+                            : kind.encode(params, x, options, out.data())};
 }
 
 namespace {
@@ -103,11 +117,12 @@ Status Codec::decode_add(std::span<const std::byte> payload, Dtype source,
   return decode_checked(*kind_, params_, payload, source, out, Into::add);
 }
 
-Status Codec::each_sent(std::span<const std::byte> payload, Dtype source, std::size_t count,
-                        NumberSink sink) const noexcept {
-  if (kind_->each_sent == nullptr) return Status::invalid_argument;
+Status each_sent(const Codec& codec, std::span<const std::byte> payload, Dtype source,
+                 std::size_t count, NumberSink sink) noexcept {
+  const CodecKind& kind = CodecAccess::kind(codec);
+  if (kind.each_sent == nullptr) return Status::invalid_argument;
   if (count == 0) return payload.empty() ? Status::ok : Status::corrupt;
-  return kind_->each_sent(params_, payload, source, count, sink);
+  return kind.each_sent(CodecAccess::params(codec), payload, source, count, sink);
 }
 
 std::vector<std::string> list_codecs() {

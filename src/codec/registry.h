@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "codec/each_sent.h"
 #include "codec/spec.h"
 #include "gradwire/codec.h"
 #include "tensor/into.h"
@@ -41,6 +42,10 @@ struct CodecKind {
   std::size_t (*expected_bytes)(const Codec::Params& params, std::size_t count) noexcept = nullptr;
   std::size_t (*encode)(const Codec::Params& params, ConstTensorView x,
                         const EncodeOptions& options, std::byte* out) noexcept;
+  /// `encode` with what `fit` noted of the whole layer. Null: it takes no notes.
+  std::size_t (*encode_noted)(const Codec::Params& params, ConstTensorView x,
+                              const EncodeOptions& options, std::span<const double> notes,
+                              std::byte* out) noexcept = nullptr;
   Status (*decode)(const Codec::Params& params, std::span<const std::byte> payload, Dtype source,
                    TensorView out, Into into) noexcept;
   /// Null unless sparse.

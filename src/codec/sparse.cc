@@ -5,6 +5,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "base/byte_cursor.h"
 #include "base/bytes.h"
 #include "tensor/cast.h"
 
@@ -112,18 +113,17 @@ class BitReader {
 
 /// The places of a group's members, all below `count`; false when the bytes do not say so. As
 /// places ascend, there cannot be more of them than elements.
-bool read_gaps(std::span<const std::byte>& bytes, std::uint64_t count, std::uint64_t& next,
+bool read_gaps(ByteReader& bytes, std::uint64_t count, std::uint64_t& next,
                std::span<std::uint64_t> places) noexcept {
-  if (bytes.empty()) return false;
-  const auto width = std::to_integer<unsigned>(bytes.front());
-  bytes = bytes.subspan(1);
+  std::uint8_t width;
+  if (!bytes.read(width)) return false;
   if (width == kNoGaps) {
     if (places.size() > count - next) return false;
     for (std::uint64_t& place : places) place = next++;
     return true;
   }
   if (width > kMaxWidth) return false;
-  BitReader bits(bytes);
+  BitReader bits(bytes.rest());
   for (std::uint64_t& place : places) {
     const std::uint64_t high = bits.zeros();
     if (high > (count - next) >> width) return false;
@@ -134,7 +134,7 @@ bool read_gaps(std::span<const std::byte>& bytes, std::uint64_t count, std::uint
     place = next + gap;
     next = place + 1;
   }
-  bytes = bits.rest();
+  bytes = ByteReader(bits.rest());
   return true;
 }
 
@@ -200,50 +200,32 @@ std::byte* write_bytes(std::span<const float> numbers, std::byte* to) noexcept {
   return to;
 }
 
-/// Takes `size` bytes from the front; nothing when there are fewer.
-const std::byte* take(std::span<const std::byte>& bytes, std::size_t size) noexcept {
-  if (bytes.size() < size) return nullptr;
-  const std::byte* const taken = bytes.data();
-  bytes = bytes.subspan(size);
-  return taken;
-}
-
-bool read_floats(std::span<const std::byte>& bytes, std::span<float> numbers) noexcept {
-  const std::byte* const from = take(bytes, numbers.size_bytes());
-  if (from != nullptr) std::memcpy(numbers.data(), from, numbers.size_bytes());
-  return from != nullptr;
-}
-
-bool read_halves(std::span<const std::byte>& bytes, std::span<float> numbers) noexcept {
-  const std::byte* const from = take(bytes, sizeof(float) + 2 * numbers.size());
-  if (from == nullptr) return false;
-  const auto scale = load<float>(from);
-  alignas(2) std::byte halves[2 * kMembers];
-  std::memcpy(halves, from + sizeof(float), 2 * numbers.size());
+bool read_halves(ByteReader& bytes, std::span<float> numbers) noexcept {
+  float scale;
+  std::uint16_t halves[kMembers];
+  if (!bytes.read(scale) || !bytes.read_all(std::span(halves, numbers.size()))) return false;
   kernels::cast({halves, numbers.size(), Dtype::f16}, {numbers.data(), numbers.size(), Dtype::f32},
                 Into::assign);
   for (float& x : numbers) x *= scale;
   return true;
 }
 
-bool read_bytes(std::span<const std::byte>& bytes, std::span<float> numbers) noexcept {
-  const std::byte* const unit_at = take(bytes, sizeof(float));
-  if (unit_at == nullptr) return false;
-  const auto unit = load<float>(unit_at);
-  if (std::isnan(unit)) return read_floats(bytes, numbers);
-  const std::byte* const from = take(bytes, numbers.size());
-  if (from == nullptr) return false;
+bool read_bytes(ByteReader& bytes, std::span<float> numbers) noexcept {
+  float unit;
+  if (!bytes.read(unit)) return false;
+  if (std::isnan(unit)) return bytes.read_all(numbers);
+  std::span<const std::byte> from;
+  if (!bytes.take(numbers.size(), from)) return false;
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     numbers[i] = static_cast<float>(static_cast<std::int8_t>(from[i])) * unit;
   }
   return true;
 }
 
-bool read_numbers(Values values, std::span<const std::byte>& bytes,
-                  std::span<float> numbers) noexcept {
+bool read_numbers(Values values, ByteReader& bytes, std::span<float> numbers) noexcept {
   switch (values) {
     case Values::fp32:
-      return read_floats(bytes, numbers);
+      return bytes.read_all(numbers);
     case Values::fp16:
       return read_halves(bytes, numbers);
     case Values::int8:
@@ -326,12 +308,12 @@ void scatter(std::span<const std::uint64_t> places, std::span<const float> numbe
   for (std::size_t i = 0; i < places.size(); ++i) to[places[i]] = halves[i];
 }
 
-Status read_sparse(Values values, std::span<const std::byte> bytes, std::size_t count,
+Status read_sparse(Values values, std::span<const std::byte> payload, std::size_t count,
                    NumberSink sink) noexcept {
-  const std::byte* const header = take(bytes, header_bytes(values));
-  if (header == nullptr) return Status::corrupt;
-  auto left = load<std::uint64_t>(header);
-  const float mean = values == Values::mean ? load<float>(header + sizeof(left)) : 0;
+  ByteReader bytes(payload);
+  std::uint64_t left;
+  float mean = 0;
+  if (!bytes.read(left) || (values == Values::mean && !bytes.read(mean))) return Status::corrupt;
   std::uint64_t next = 0;
   while (left > 0) {
     std::uint64_t places[kMembers];

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "codec/each_sent.h"
 #include "gradwire/codec.h"
 #include "gradwire/error.h"
 #include "gradwire/tensor.h"

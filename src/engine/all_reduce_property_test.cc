@@ -96,8 +96,8 @@ TEST_P(AllReduceProperty, holds_for_all_algorithms_counts_lanes_and_codecs) {
   const std::vector<Case> cases = cases_for(size);
   for (const std::uint32_t lanes : {1u, 2u, 3u, 4u}) {
     const std::uint32_t per_host = size % lanes == 0 ? lanes : size;  // as good as any
-    RanksHere ranks =
-        Communicator::in_process(size, {.lanes = lanes, .piece_elements = kPiece}, per_host);
+    RanksHere ranks = Communicator::in_process(
+        size, {.tuning = {.lanes = lanes, .piece_elements = kPiece}}, per_host);
     std::vector<std::vector<Numbers>> results(cases.size(), std::vector<Numbers>(size));
     on_all_ranks(ranks, [&](Communicator& me) {
       for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -151,7 +151,8 @@ class HalfPrecision : public testing::TestWithParam<Hosts> {};
 TEST_P(HalfPrecision, sums_are_rounded_once_whoever_adds_up) {
   constexpr std::size_t kCount = 2 * kPiece + 300;
   const std::uint32_t size = GetParam().count * GetParam().per_host;
-  RanksHere ranks = Communicator::in_process(size, {.piece_elements = kPiece}, GetParam().per_host);
+  RanksHere ranks =
+      Communicator::in_process(size, {.tuning = {.piece_elements = kPiece}}, GetParam().per_host);
   for (const Dtype dtype : {Dtype::f16, Dtype::bf16}) {
     Numbers sum(kCount);
     for (std::uint32_t rank = 0; rank < size; ++rank) {
@@ -220,7 +221,7 @@ class HugeTensor {
 };
 
 TEST(HugeAllReduce, elements_beyond_32_bits_are_added_in_their_place) {
-  RanksHere ranks = Communicator::in_process(2, {.piece_elements = 1 << 20});
+  RanksHere ranks = Communicator::in_process(2, {.tuning = {.piece_elements = 1 << 20}});
   on_all_ranks(ranks, [](Communicator& me) {
     const HugeTensor x;
     const Numbers mine = integers(HugeTensor::kTail, me.rank());

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <random>
 
+#include "base/clock.h"
 #include "engine/engine_test_ranks.h"
 
 namespace gradwire {
@@ -25,7 +26,7 @@ std::vector<Numbers> all_reduce(RanksHere& ranks, std::vector<Numbers> inputs,
 }
 
 TEST(AllReduce, several_tensors_of_all_dtypes_and_codecs_travel_together) {
-  auto ranks = Communicator::in_process(3, {.piece_elements = 512});
+  auto ranks = Communicator::in_process(3, {.tuning = {.piece_elements = 512}});
   std::vector<std::vector<Numbers>> floats(3);
   std::vector<std::vector<std::uint16_t>> halves(3);
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
@@ -52,7 +53,7 @@ TEST(AllReduce, several_tensors_of_all_dtypes_and_codecs_travel_together) {
 }
 
 TEST(AllReduce, many_operations_are_under_way_at_once) {
-  auto ranks = Communicator::in_process(4, {.piece_elements = 1024});
+  auto ranks = Communicator::in_process(4, {.tuning = {.piece_elements = 1024}});
   constexpr int kOperations = 100;
   std::vector<std::vector<Numbers>> x(4);
   for (std::uint32_t rank = 0; rank < 4; ++rank) {
@@ -88,7 +89,7 @@ TEST(AllReduce, the_same_seed_gives_the_same_bits_and_another_one_others) {
     for (float& value : inputs.back()) value *= 0.37f;
   }
   const auto run = [&](std::uint64_t seed, std::uint32_t lanes) {
-    auto ranks = Communicator::in_process(3, {.lanes = lanes, .piece_elements = 1024});
+    auto ranks = Communicator::in_process(3, {.tuning = {.lanes = lanes, .piece_elements = 1024}});
     auto x = inputs;
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers& own = x[me.rank()];
@@ -103,7 +104,7 @@ TEST(AllReduce, the_same_seed_gives_the_same_bits_and_another_one_others) {
 
 TEST(AllReduce, an_average_is_the_sum_divided) {
   for (const std::uint32_t size : {1u, 2u, 3u, 4u, 6u}) {
-    auto ranks = Communicator::in_process(size, {.piece_elements = 512});
+    auto ranks = Communicator::in_process(size, {.tuning = {.piece_elements = 512}});
     for (const std::string& algorithm : usable_algorithms(size)) {
       for (const std::size_t count : {0, 1, 127, 2000}) {
         std::vector<Numbers> results(size);
@@ -146,8 +147,8 @@ TEST(AllReduce, workers_change_no_bit) {
   for (const char* codec : {"none", "uniform:bits=4", "grid:step=0.5"}) {
     for (const std::string& algorithm : usable_algorithms(3)) {
       const auto run = [&](std::uint32_t threads) {
-        RanksHere ranks =
-            Communicator::in_process(3, {.threads = threads, .piece_elements = 1 << 16});
+        RanksHere ranks = Communicator::in_process(
+            3, {.tuning = {.threads = threads, .piece_elements = 1 << 16}});
         std::vector<Numbers> inputs;
         for (std::uint32_t rank = 0; rank < 3; ++rank) inputs.push_back(integers(400'009, rank));
         return all_reduce(ranks, inputs, codec, algorithm);
@@ -162,7 +163,8 @@ TEST(AllReduce, workers_change_no_bit) {
 }
 
 TEST(AllReduce, tensors_may_be_freed_after_a_failure_while_workers_compute) {
-  RanksHere ranks = Communicator::in_process(3, {.threads = 3, .piece_elements = 1 << 16});
+  RanksHere ranks =
+      Communicator::in_process(3, {.tuning = {.threads = 3, .piece_elements = 1 << 16}});
   ranks[2].reset();
   ranks.pop_back();
   on_all_ranks(ranks, [&](Communicator& me) {
@@ -273,7 +275,7 @@ TEST(Feedback, residuals_survive_a_new_communicator) {
 
 TEST(ReduceScatter, every_rank_gets_its_part_of_the_sum) {
   for (const std::uint32_t size : {1u, 2u, 3u, 7u}) {
-    auto ranks = Communicator::in_process(size, {.piece_elements = 1024});
+    auto ranks = Communicator::in_process(size, {.tuning = {.piece_elements = 1024}});
     for (const std::size_t part : {0, 1, 127, 1000, 4097}) {
       std::vector<Numbers> x;
       for (std::uint32_t rank = 0; rank < size; ++rank) x.push_back(integers(part * size, rank));
@@ -292,7 +294,7 @@ TEST(ReduceScatter, every_rank_gets_its_part_of_the_sum) {
 }
 
 TEST(ReduceScatter, an_average_is_the_sum_divided) {
-  auto ranks = Communicator::in_process(3, {.piece_elements = 1024});
+  auto ranks = Communicator::in_process(3, {.tuning = {.piece_elements = 1024}});
   on_all_ranks(ranks, [&](Communicator& me) {
     Numbers x = integers(3 * 4097, me.rank());
     me.reduce_scatter({"x", {x.data(), x.size()}}, {.average = true}).wait();
@@ -305,7 +307,7 @@ TEST(ReduceScatter, an_average_is_the_sum_divided) {
 
 TEST(AllGather, every_part_reaches_every_rank) {
   for (const std::uint32_t size : {1u, 2u, 3u, 7u}) {
-    auto ranks = Communicator::in_process(size, {.piece_elements = 1024});
+    auto ranks = Communicator::in_process(size, {.tuning = {.piece_elements = 1024}});
     for (const std::size_t part : {0, 1, 127, 1000, 4097}) {
       std::vector<Numbers> x;
       for (std::uint32_t rank = 0; rank < size; ++rank) x.push_back(integers(part * size, rank));
@@ -322,7 +324,7 @@ TEST(AllGather, every_part_reaches_every_rank) {
 
 TEST(Broadcast, everybody_ends_with_what_the_root_decodes) {
   for (const std::uint32_t size : {1u, 2u, 5u, 8u}) {
-    auto ranks = Communicator::in_process(size, {.piece_elements = 1024});
+    auto ranks = Communicator::in_process(size, {.tuning = {.piece_elements = 1024}});
     for (const std::uint32_t root : {0u, size - 1}) {
       for (const char* codec : {"none", "grid"}) {
         std::vector<Numbers> x;
@@ -498,7 +500,7 @@ TEST(Faults, a_rank_that_never_calls_is_named_also_by_those_who_wait_for_others)
 
 TEST(Faults, a_rank_that_takes_nothing_is_named_by_who_only_sends) {
   RanksHere ranks = Communicator::in_process(
-      3, {.timeout = std::chrono::milliseconds(500), .piece_elements = 1024});
+      3, {.tuning = {.piece_elements = 1024}, .timeout = std::chrono::milliseconds(500)});
   on_all_ranks(ranks, [&](Communicator& me) {
     if (me.rank() == 1) return;
     Numbers x(100'000);

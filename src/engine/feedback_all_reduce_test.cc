@@ -84,7 +84,8 @@ void expect_conserved(const char* codec, const Hosts& hosts, Dtype dtype, bool a
                       const std::vector<std::string>& algorithms) {
   constexpr std::uint64_t kSteps = 40;
   const double unit = average ? hosts.ranks() : 1;
-  auto ranks = Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
+  auto ranks =
+      Communicator::in_process(hosts.ranks(), {.tuning = {.piece_elements = 512}}, hosts.per_host);
   std::vector<double> missing(kCount);
   Gradients gradients;
   for (std::uint64_t step = 0; step < kSteps; ++step) {
@@ -149,7 +150,7 @@ TEST_P(Conserved, in_reduce_scatter_as_well) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f16}) {
       for (const char* algorithm : {"sra", "ring"}) {
         SCOPED_TRACE(std::to_string(count) + " ranks, " + name_of(dtype) + ", " + algorithm);
-        auto ranks = Communicator::in_process(count, {.piece_elements = 512});
+        auto ranks = Communicator::in_process(count, {.tuning = {.piece_elements = 512}});
         std::vector<double> missing(kWhole);
         std::mt19937 random(5);
         std::normal_distribution<float> normal;
@@ -177,7 +178,7 @@ TEST_P(Conserved, in_reduce_scatter_as_well) {
             std::ranges::any_of(missing, [](double each) { return std::fabs(each) > 1e-3; });
         const bool exact = Codec::parse(GetParam()).traits().lossless && dtype == Dtype::f32;
         EXPECT_EQ(kept, count > 1 && !exact);
-        exchange(by(algorithm), 12, true);  // delivers the rest
+        exchange(by(algorithm), 12, true);                          // delivers the rest
         const double tolerance = dtype == Dtype::f32 ? 1e-3 : 0.1;  // what the last rounding takes
         for (std::size_t i = 0; i < kWhole; ++i) ASSERT_NEAR(missing[i], 0, tolerance) << i;
       }
@@ -206,7 +207,8 @@ TEST(Conserved, when_the_way_changes_all_the_time) {
                               "randomk:density=0.05+feedback",
                               "none+route:ring"};
   for (const Hosts& hosts : {Hosts{1, 1}, Hosts{1, 4}, Hosts{2, 2}}) {
-    auto ranks = Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
+    auto ranks = Communicator::in_process(hosts.ranks(), {.tuning = {.piece_elements = 512}},
+                                          hosts.per_host);
     std::vector<double> missing(kCount);
     Gradients gradients;
     for (std::uint64_t step = 0; step < kSteps; ++step) {
@@ -286,8 +288,8 @@ TEST_P(NotFinite, arrives_everywhere_and_leaves_the_ranks_residual_and_momentum_
     for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
       for (const std::string& algorithm : usable_algorithms(hosts.ranks(), hosts.per_host)) {
         SCOPED_TRACE(algorithm + ", " + name_of(dtype));
-        auto ranks =
-            Communicator::in_process(hosts.ranks(), {.piece_elements = 512}, hosts.per_host);
+        auto ranks = Communicator::in_process(hosts.ranks(), {.tuning = {.piece_elements = 512}},
+                                              hosts.per_host);
         Way how = by(algorithm, GetParam());
         how.feedback = Feedback{.momentum = 0.5f};
         Gradients gradients;

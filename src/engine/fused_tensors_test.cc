@@ -51,8 +51,8 @@ struct Outcome {
 
 Outcome exchange(std::uint32_t count, std::uint32_t per_host, std::size_t at_once,
                  std::uint32_t threads = 0) {
-  auto ranks =
-      Communicator::in_process(count, {.threads = threads, .piece_elements = 16384}, per_host);
+  auto ranks = Communicator::in_process(
+      count, {.tuning = {.threads = threads, .piece_elements = 16384}}, per_host);
   std::vector<Outcome> outcomes(count);
   on_all_ranks(ranks, [&](Communicator& me) {
     for (std::uint64_t step = 0; step < 3; ++step) {

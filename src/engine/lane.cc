@@ -1,9 +1,9 @@
 #include "engine/lane.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 
+#include "codec/each_sent.h"
+#include "tensor/arithmetic.h"
 #include "tensor/cast.h"
 
 namespace gradwire::engine {
@@ -41,7 +41,7 @@ void fit(Source& source) noexcept {
   if (Residual* residual = source.residual()) {
     source.codec = residual->fit(source.codec, source.notes, source.feedback.reuse);
   } else if (source.input.size() == 1) {
-    source.codec = source.codec.fit(source.input[0], source.notes);
+    source.codec = fit(source.codec, source.input[0], source.notes);
   } else {
     const std::vector<ConstTensorView> places(source.input.begin(), source.input.end());
     source.codec = source.codec.fit(places);
@@ -56,7 +56,7 @@ void prepare(Lane& lane) noexcept {
   if (residual == nullptr) return;
   take_next(lane, source, [&](std::size_t first, ConstTensorView numbers) {
     if (op == Op::measure) {
-      source.finite = all_finite(numbers);
+      source.finite = kernels::all_finite(numbers);
     } else {
       residual->accumulate(first, numbers, source.feedback);
     }
@@ -114,12 +114,12 @@ Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) no
     const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
     const Source& source = part.source;
     if (step.exact) {
-      lane.segments.push_back({exactly(), sum ? part.sum : part.input, {key, part.first}});
+      lane.segments.push_back({{exactly(), sum ? part.sum : part.input, {key, part.first}}});
     } else if (sum) {
-      lane.segments.push_back({source.sums_codec, part.sum, {key, part.first}});
+      lane.segments.push_back({{source.sums_codec, part.sum, {key, part.first}}});
     } else {
       lane.segments.push_back(
-          {source.codec, part.input, {key, part.first, source.notes, source.turn}});
+          {{source.codec, part.input, {key, part.first, source.turn}}, source.notes});
     }
   });
   const Encoded encoded = encode_frame(lane.segments, lane.room(), seal);
@@ -180,14 +180,6 @@ Status echo(Lane& lane) noexcept {
 // ---------------------------------------------------------------------------------------------
 // What is kept
 
-double energy_of(std::span<const float> numbers) noexcept {
-  std::array<double, 8> sums{};  // that do not wait for one another
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    sums[i % sums.size()] += double{numbers[i]} * double{numbers[i]};
-  }
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
-}
-
 /// A segment of a message made here, and what it was made of.
 struct Made {
   FrameReader& frame;
@@ -199,10 +191,10 @@ struct Made {
 Status measure(const Made& made, std::span<float> scratch, TensorStatistics& found) noexcept {
   const TensorView rest{scratch.data(), scratch.size(), Dtype::f32};
   kernels::cast(made.numbers, rest, Into::assign);
-  found.energy = energy_of(scratch);
-  for (float& number : scratch) number = -number;
+  found.energy = kernels::energy(scratch);
+  kernels::scale(scratch, -1);
   const Status status = made.frame.decode_add(made.index, rest);
-  found.squared_error = energy_of(scratch);
+  found.squared_error = kernels::energy(scratch);
   return status;
 }
 
@@ -225,7 +217,7 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
       residual.take_sent(part.kept_at(), places, rounded, lane.divisor());
       if (!sum) residual.sent_since_fit += places.size();
     };
-    return message.codec.each_sent(message.payload, message.dtype, message.count, take);
+    return each_sent(message.codec, message.payload, message.dtype, message.count, take);
   }
   const Status status = made.frame.decode(made.index, {scratch.data(), scratch.size(), Dtype::f32});
   kernels::round_to(delivered, scratch);
@@ -241,10 +233,11 @@ Status keep_part(Lane& lane, const Part& part, const Made& made) noexcept {
   }
   if (!measured) return keep_rest(lane, part, made, scratch);
   TensorStatistics& found = lane.spend(part.item.source);
-  found.energy = energy_of({static_cast<const float*>(made.numbers.data), made.numbers.count});
+  found.energy =
+      kernels::energy({static_cast<const float*>(made.numbers.data), made.numbers.count});
   const Status status = keep_rest(lane, part, made, scratch);
   const std::span<const float> kept(part.residual()->numbers);
-  found.squared_error = energy_of(kept.subspan(part.kept_at(), made.numbers.count));
+  found.squared_error = kernels::energy(kept.subspan(part.kept_at(), made.numbers.count));
   return status;
 }
 
@@ -264,12 +257,6 @@ Status keep(Lane& lane) noexcept {
 
 // ---------------------------------------------------------------------------------------------
 // Numbers
-
-void divide(TensorView sum, float divisor) noexcept {
-  const std::span<float> numbers(static_cast<float*>(sum.data), sum.count);
-  const float scale = 1 / divisor;
-  for (float& number : numbers) number *= scale;
-}
 
 /// This rank's numbers enter a sum as they are, so that nothing of them is held back.
 void enter(const Part& part, Into into) noexcept {
@@ -297,7 +284,7 @@ void compute(Lane& lane) noexcept {
       case Op::add:
         return enter(part, Into::add);
       case Op::finish:
-        return divide(part.sum, divisor);
+        return kernels::scale({static_cast<float*>(part.sum.data), part.sum.count}, 1 / divisor);
       case Op::store:
         return store(part);
       default:

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/notes.h"
 #include "engine/operation.h"
 #include "gradwire/frame.h"
 #include "transport/router.h"
@@ -36,15 +37,15 @@ struct Spent {
 /// What a chunk has of one stretch of its piece.
 struct Share {
   const Line* line;
-  Range range;            // of the line
-  std::size_t sums_at;    // where its sums lie in the lane's
-  bool one_place;         // as in `Lifetimes`
+  Range range;          // of the line
+  std::size_t sums_at;  // where its sums lie in the lane's
+  bool one_place;       // as in `Lifetimes`
 };
 
 struct Lane {
   std::uint8_t number = 0;  // among all lanes of the engine
   std::shared_ptr<Operation> operation;
-  const Routine* routine = nullptr;  // the operation's recipe has it
+  const Routine* routine = nullptr;   // the operation's recipe has it
   std::optional<std::size_t> source;  // that is prepared; none: it exchanges a piece
   std::size_t taken = 0;              // elements of the source, by its step
   Tag tag = 0;                        // of the piece, counted over all operations
@@ -54,11 +55,11 @@ struct Lane {
   std::vector<std::size_t> first_shares;  // of each chunk, and one more
   std::vector<float> sums;                // of the piece's chunks, one after the other
   std::vector<float> scratch;             // laid out as sums
-  std::span<std::byte> arena;  // messages are encoded into it, one after the other
+  std::span<std::byte> arena;             // messages are encoded into it, one after the other
   std::size_t arena_used = 0;
-  std::size_t unsent = 0;         // messages whose bytes the transport still needs
-  std::vector<Segment> segments;  // kept for its memory
-  std::vector<Spent> spent;       // in the last computation
+  std::size_t unsent = 0;              // messages whose bytes the transport still needs
+  std::vector<NotedSegment> segments;  // kept for its memory
+  std::vector<Spent> spent;            // in the last computation
   std::atomic<Phase> phase{Phase::ready};
   Status status = Status::ok;  // of the last computation
 

@@ -1,6 +1,7 @@
 // Thousands of tensors of one number: a message of them is many times larger than its numbers.
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/engine_test_ranks.h"
 #include "transport/inproc.h"
@@ -38,7 +39,8 @@ void expect_summed(RanksHere& ranks, std::size_t count, const char* codec,
 TEST(ManyTensors, of_one_number_are_reduced_with_every_codec_and_algorithm) {
   for (const char* codec : kCodecs) {
     // As over a network: as much as it likes.
-    auto ranks = Communicator::in_process(4, {.piece_elements = std::size_t{1} << 19}, 2);
+    auto ranks =
+        Communicator::in_process(4, {.tuning = {.piece_elements = std::size_t{1} << 19}}, 2);
     for (const std::string& algorithm : usable_algorithms(4, 2)) {
       SCOPED_TRACE(std::string(codec) + ", " + algorithm);
       expect_summed(ranks, 3500, codec, algorithm);
@@ -53,7 +55,7 @@ TEST(ManyTensors, of_one_number_are_reduced_with_every_codec_and_algorithm) {
 TEST(ManyTensors, of_one_number_are_shared_out_and_gathered) {
   for (const char* codec : kCodecs) {
     SCOPED_TRACE(codec);
-    auto ranks = Communicator::in_process(3, {.piece_elements = std::size_t{1} << 19});
+    auto ranks = Communicator::in_process(3, {.tuning = {.piece_elements = std::size_t{1} << 19}});
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers x(3 * 3500, 2.0f);
       std::vector<Tensor> parts = one_by_one(x, Way::parse(codec));
@@ -92,8 +94,10 @@ TEST(ManyTensors, that_do_not_fit_a_lane_are_this_ranks_fault) {
       operation->recipe = std::make_shared<engine::Recipe>(
           engine::Recipe{.lines = {line}, .pieces = {{routine, {{0, 0}}}}});
       operation->items.push_back({.view = {x[rank].data(), count}});
-      operation->sources.push_back(
-          {.codec = codec, .sums_codec = codec, .input = {{x[rank].data(), count}}, .prepared = true});
+      operation->sources.push_back({.codec = codec,
+                                    .sums_codec = codec,
+                                    .input = {{x[rank].data(), count}},
+                                    .prepared = true});
       operation->deadline = Clock::now() + std::chrono::seconds(20);
       operation->work = std::make_shared<engine::WorkState>();
       operation->work->statistics.tensors.resize(1);

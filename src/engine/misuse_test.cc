@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "engine/engine_test_ranks.h"
 #include "gradwire/error.h"
@@ -72,12 +73,14 @@ TEST(Tensors, that_share_memory_are_refused_in_one_call) {
 
 TEST(Connect, one_rank_alone_hears_of_mistakes_that_others_would) {
   for (const ConnectOptions& wrong :
-       {ConnectOptions{.store = "nfs:/x"}, ConnectOptions{.encryption = "yes"},
-        ConnectOptions{.certificate = "/nope"}, ConnectOptions{.transport = "ib"},
-        ConnectOptions{.algorithm = "snake"}}) {
+       {ConnectOptions{.store = "nfs:/x"}, ConnectOptions{.security = {.encryption = "yes"}},
+        ConnectOptions{.security = {.certificate = "/nope"}},
+        ConnectOptions{.network = {.transport = "ib"}},
+        ConnectOptions{.tuning = {.algorithm = "snake"}}}) {
     EXPECT_THROW(Communicator::connect(wrong), Error);
   }
-  EXPECT_NO_THROW(Communicator::connect({.store = "tcp:localhost:1", .transport = "tcp"}));
+  EXPECT_NO_THROW(
+      Communicator::connect({.store = "tcp:localhost:1", .network = {.transport = "tcp"}}));
 }
 
 TEST(Timeouts, none_is_refused_and_the_longest_is_bounded) {
@@ -140,7 +143,8 @@ class LyingRank : public testing::TestWithParam<const char*>, private Inbox {
       options.deadline = Clock::now() + std::chrono::seconds(30);
       liar_ = rendezvous(*own, options).router;
     });
-    honest_ = Communicator::connect({.rank = 0, .size = 2, .transport = GetParam()}, *store);
+    honest_ =
+        Communicator::connect({.rank = 0, .size = 2, .network = {.transport = GetParam()}}, *store);
     other.join();
     std::filesystem::remove_all(directory);
   }

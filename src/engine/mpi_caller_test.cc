@@ -53,7 +53,7 @@ int with_multiple() {
   int size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  auto ranks = gradwire::Communicator::connect({.store = "mpi", .transport = "mpi"});
+  auto ranks = gradwire::Communicator::connect({.store = "mpi", .network = {.transport = "mpi"}});
   bool undisturbed = false;
   std::thread caller([&] { undisturbed = own_traffic(rank, size); });
   const bool right = sums_are_right(*ranks);

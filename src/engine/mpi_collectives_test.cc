@@ -17,7 +17,7 @@ using Numbers = std::vector<float>;
 constexpr std::size_t kCount = 1'000'003;
 
 std::unique_ptr<Communicator> connect(const std::string& transport) {
-  return Communicator::connect({.store = "mpi", .transport = transport});
+  return Communicator::connect({.store = "mpi", .network = {.transport = transport}});
 }
 
 void all_reduce(Communicator& ranks, Numbers& x, const std::string& codec) {

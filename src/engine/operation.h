@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "engine/recipe.h"
 #include "feedback/residuals.h"
@@ -43,16 +44,16 @@ struct WorkState {
 struct Source {
   Codec codec;  // after its preparation: fitted to this rank's numbers
   Codec sums_codec;
-  std::vector<double> notes{};  // of the fitting
-  std::uint64_t turn = 0;       // see `EncodeOptions`
+  std::vector<double> notes{};      // of the fitting
+  std::uint64_t turn = 0;           // see `EncodeOptions`
   std::vector<TensorView> input{};  // the caller's numbers that this rank contributes
   Feedback feedback{};
   Residuals::Loan loan{};  // none: nothing was kept, and nothing will be
   bool finite = true;      // as far as it was measured
   bool prepared = false;   // its pieces may begin
 
-  /// Where numbers are kept; null for numbers that must not be: what is not finite is sent as it is,
-  /// and leaves what was kept as it was.
+  /// Where numbers are kept; null for numbers that must not be: what is not finite is sent as it
+  /// is, and leaves what was kept as it was.
   Residual* residual() const { return finite ? loan.get() : nullptr; }
 };
 
@@ -92,10 +93,10 @@ struct Operation {
   /// Whether all that a piece needs is prepared.
   bool ready(const Piece& piece) const {
     return unprepared == 0 || std::ranges::all_of(piece.stretches, [&](const Stretch& stretch) {
-      return std::ranges::all_of(recipe->lines[stretch.line].items, [&](std::uint32_t item) {
-        return sources[items[item].source].prepared;
-      });
-    });
+             return std::ranges::all_of(recipe->lines[stretch.line].items, [&](std::uint32_t item) {
+               return sources[items[item].source].prepared;
+             });
+           });
   }
 
   /// Its end, good or bad. The same tensors may be used again at once.

@@ -50,7 +50,7 @@ TEST(SparseAllReduce, results_and_residuals_are_exactly_the_sum_of_all_inputs) {
     for (const std::string& algorithm : usable_algorithms(kRanks)) {
       if (algorithm == "hierarchical-exact") continue;  // on one host nothing is held back
       SCOPED_TRACE(std::string(codec) + ", " + algorithm);
-      auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
+      auto ranks = Communicator::in_process(kRanks, {.tuning = {.piece_elements = 512}});
       std::vector<double> missing(kCount);
       const auto take = [&](const Exchanged& exchanged) {
         for (const Numbers& result : exchanged.results) {
@@ -80,7 +80,7 @@ TEST(SparseAllReduce, momentum_is_added_once_and_all_of_it_arrives) {
   constexpr std::uint64_t kSteps = 8;
   for (const std::string& algorithm : usable_algorithms(kRanks)) {
     SCOPED_TRACE(algorithm);
-    auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
+    auto ranks = Communicator::in_process(kRanks, {.tuning = {.piece_elements = 512}});
     std::vector<double> missing(kCount), speed(kCount);
     for (std::uint64_t step = 0; step <= kSteps; ++step) {
       std::vector<Numbers> x(kRanks, Numbers(kCount));
@@ -104,7 +104,7 @@ TEST(SparseAllReduce, with_masking_what_is_sent_has_no_momentum) {
   constexpr std::uint32_t kRanks = 3;
   constexpr std::size_t kCount = 1000;
   for (const std::string& algorithm : usable_algorithms(kRanks)) {
-    auto ranks = Communicator::in_process(kRanks, {.piece_elements = 512});
+    auto ranks = Communicator::in_process(kRanks, {.tuning = {.piece_elements = 512}});
     for (std::uint64_t step = 0; step < 5; ++step) {
       std::vector<Numbers> x;
       Numbers expected(kCount);
@@ -190,7 +190,7 @@ TEST(SparseAllReduce, sums_that_fill_up_travel_whole) {
 TEST(SparseAllReduce, random_places_stay_unbiased_whoever_adds_up) {
   constexpr std::size_t kCount = 600;
   constexpr std::uint64_t kSteps = 2000;
-  auto ranks = Communicator::in_process(2, {.piece_elements = 256});
+  auto ranks = Communicator::in_process(2, {.tuning = {.piece_elements = 256}});
   for (const char* algorithm : {"sra", "allgather"}) {
     double mean = 0;
     for (std::uint64_t step = 0; step < kSteps; ++step) {

@@ -75,14 +75,15 @@ void expect_all_operations_complete(Communicator& me) {
 TEST(Statistics, tensors_and_headers_are_all_that_is_sent) {
   for (const std::uint32_t size : {1u, 2u, 3u, 5u}) {
     for (const std::size_t piece : {4096, 1 << 17}) {
-      RanksHere ranks = Communicator::in_process(size, {.piece_elements = piece});
+      RanksHere ranks = Communicator::in_process(size, {.tuning = {.piece_elements = piece}});
       on_all_ranks(ranks, expect_all_operations_complete);
     }
   }
 }
 
 TEST(Statistics, workers_count_what_is_sent) {
-  RanksHere ranks = Communicator::in_process(3, {.threads = 3, .piece_elements = 1 << 16});
+  RanksHere ranks =
+      Communicator::in_process(3, {.tuning = {.threads = 3, .piece_elements = 1 << 16}});
   on_all_ranks(ranks, expect_all_operations_complete);
 }
 
@@ -145,7 +146,7 @@ const char* const kCodecs[] = {"none", "uniform:bits=4", "sign:bucket=128", "gri
 TEST(MeasuredError, is_that_of_the_codec) {
   constexpr std::size_t kCount = 10'003;
   for (const std::size_t piece : {1024, 1 << 17}) {
-    RanksHere ranks = Communicator::in_process(2, {.piece_elements = piece});
+    RanksHere ranks = Communicator::in_process(2, {.tuning = {.piece_elements = piece}});
     on_all_ranks(ranks, [&](Communicator& me) {
       std::vector<Numbers> x(std::size(kCodecs), gaussian(kCount, me.rank()));
       const Numbers before = x[0];
@@ -170,7 +171,7 @@ TEST(MeasuredError, is_that_of_the_codec) {
 
 TEST(MeasuredError, is_of_the_numbers_with_their_residuals) {
   constexpr std::size_t kCount = 3001;
-  RanksHere ranks = Communicator::in_process(2, {.piece_elements = 1024});
+  RanksHere ranks = Communicator::in_process(2, {.tuning = {.piece_elements = 1024}});
   on_all_ranks(ranks, [&](Communicator& me) {
     const Way way = by("allgather", "grid:step=2,rounding=nearest+feedback");
     Numbers rest(kCount);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "codec/each_sent.h"
 #include "feedback/residuals.h"
 #include "gradwire/codec.h"
 #include "tensor/cast.h"
@@ -53,7 +54,7 @@ void keep_rest(Residual& residual, const Codec& codec, const Sent& sent) {
   auto take = [&](std::span<const std::uint64_t> places, std::span<const float> numbers) {
     residual.take_sent(0, places, numbers, 1);
   };
-  EXPECT_EQ(codec.each_sent(sent.payload, Dtype::f32, residual.numbers.size(), take), Status::ok);
+  EXPECT_EQ(each_sent(codec, sent.payload, Dtype::f32, residual.numbers.size(), take), Status::ok);
 }
 
 class Conservation : public testing::TestWithParam<const char*> {};

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/byte_cursor.h"
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "codec/notes.h"
 #include "gradwire/codec.h"
 #include "gradwire/communicator.h"
 #include "gradwire/error.h"
+#include "tensor/arithmetic.h"
 #include "tensor/cast.h"
 
 namespace gradwire {
@@ -17,52 +20,41 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x34534552'57475247;  // "GRGWRES4"
 
-void put(std::vector<std::byte>& to, const void* data, std::size_t bytes) {
-  const auto* const from = static_cast<const std::byte*>(data);
-  to.insert(to.end(), from, from + bytes);
-}
-
-void put_number(std::vector<std::byte>& to, std::uint64_t number) { put(to, &number, 8); }
-
-void put_text(std::vector<std::byte>& to, const std::string& text) {
-  put_number(to, text.size());
-  put(to, text.data(), text.size());
-}
-
 [[noreturn]] void refuse() {
   throw Error(ErrorCode::bad_frame, "these bytes are no saved residuals, or they are damaged");
 }
 
-/// Takes numbers and arrays off the front; refuses what is not there.
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+void put_number(ByteWriter& to, std::uint64_t number) { to.write(number); }
 
-  std::span<const std::byte> take(std::uint64_t count) {
-    if (count > bytes_.size()) refuse();
-    const auto front = bytes_.first(count);
-    bytes_ = bytes_.subspan(count);
-    return front;
-  }
-  std::uint64_t number() { return gradwire::load<std::uint64_t>(take(8).data()); }
-  std::string text() {
-    const auto front = take(number());
-    return {reinterpret_cast<const char*>(front.data()), front.size()};
-  }
-  std::vector<float> floats(std::uint64_t count) {
-    if (count > bytes_.size() / 4) refuse();
-    const auto front = take(count * 4);
-    std::vector<float> values(count);
-    if (count > 0) std::memcpy(values.data(), front.data(), front.size());
-    return values;
-  }
-  bool at_end() const { return bytes_.empty(); }
+void put_text(ByteWriter& to, const std::string& text) {
+  put_number(to, text.size());
+  to.write_all(std::span(text.data(), text.size()));
+}
 
- private:
-  std::span<const std::byte> bytes_;
-};
+void put_floats(ByteWriter& to, const std::vector<float>& floats) {
+  to.write_all(std::span(floats.data(), floats.size()));
+}
 
-void put_fitted(std::vector<std::byte>& to, const Residual& residual) {
+std::uint64_t take_number(ByteReader& from) {
+  std::uint64_t number;
+  if (!from.read(number)) refuse();
+  return number;
+}
+
+std::string take_text(ByteReader& from) {
+  std::span<const std::byte> text;
+  if (!from.take(take_number(from), text)) refuse();
+  return {reinterpret_cast<const char*>(text.data()), text.size()};
+}
+
+std::vector<float> take_floats(ByteReader& from, std::uint64_t count) {
+  if (count > from.rest().size() / sizeof(float)) refuse();
+  std::vector<float> floats(count);
+  if (!from.read_all(std::span(floats))) refuse();
+  return floats;
+}
+
+void put_fitted(ByteWriter& to, const Residual& residual) {
   put_number(to, residual.turn);
   put_number(to, residual.sent_since_fit);
   put_number(to, residual.fitted ? residual.fitted->uses : 0);
@@ -72,14 +64,14 @@ void put_fitted(std::vector<std::byte>& to, const Residual& residual) {
   put_number(to, residual.fitted->first_sent);
 }
 
-void take_fitted(Reader& reader, Residual& residual) {
-  residual.turn = reader.number();
-  residual.sent_since_fit = reader.number();
-  const auto uses = static_cast<std::uint32_t>(reader.number());
+void take_fitted(ByteReader& from, Residual& residual) {
+  residual.turn = take_number(from);
+  residual.sent_since_fit = take_number(from);
+  const auto uses = static_cast<std::uint32_t>(take_number(from));
   if (uses == 0) return;
-  const Codec asked = Codec::parse(reader.text());
-  const Codec codec = Codec::parse(reader.text());
-  residual.fitted = FittedCodec{asked, codec, uses, reader.number()};
+  const Codec asked = Codec::parse(take_text(from));
+  const Codec codec = Codec::parse(take_text(from));
+  residual.fitted = FittedCodec{asked, codec, uses, take_number(from)};
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -100,39 +92,18 @@ void each_stretch(ConstTensorView input, Visit visit) {
   }
 }
 
-/// Looks at exponents only, of a stretch at a time without branches.
-template <typename Bits>
-bool all_finite(const Bits* numbers, std::size_t count, Bits infinity) noexcept {
-  for (std::size_t first = 0; first < count; first += kAtOnce) {
-    const std::size_t end = std::min(count, first + kAtOnce);
-    Bits found = 0;
-    for (std::size_t i = first; i < end; ++i) found |= (numbers[i] & infinity) == infinity ? 1 : 0;
-    if (found != 0) return false;
-  }
-  return true;
-}
-
 /// Refuses to lend it twice: whether an operation gets what is kept must not depend on timing.
 void lend(Residual& residual, const std::string& name) {
   if (residual.lent) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("an operation on a tensor '{}' is under way: wait for it, "
-                    "or give another tensor another name",
-                    name));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("an operation on a tensor '{}' is under way: wait for it, "
+                            "or give another tensor another name",
+                            name));
   }
   residual.lent = true;
 }
 
 }  // namespace
-
-bool all_finite(ConstTensorView input) noexcept {
-  if (input.dtype == Dtype::f32) {
-    return all_finite(static_cast<const std::uint32_t*>(input.data), input.count, 0x7F800000u);
-  }
-  const std::uint16_t infinity = input.dtype == Dtype::f16 ? 0x7C00 : 0x7F80;
-  return all_finite(static_cast<const std::uint16_t*>(input.data), input.count, infinity);
-}
 
 void Residual::accumulate(std::size_t first, ConstTensorView input, const Feedback& how) {
   masking = how.masking;
@@ -143,16 +114,9 @@ void Residual::accumulate(std::size_t first, ConstTensorView input, const Feedba
   }
   momentum.resize(numbers.size());
   float* const speeds = momentum.data() + first;
-  const float own = how.nesterov ? 1 : 0;
-  const float of_momentum = how.nesterov ? how.momentum : 1;
-  each_stretch(input, [&](std::size_t begin, std::span<const float> gradient) {
-    float* const to = kept + begin;
-    float* const speed = speeds + begin;
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-      const float now = how.momentum * speed[i] + gradient[i];
-      to[i] += own * gradient[i] + of_momentum * now;
-      speed[i] = finite_or_zero(now);
-    }
+  each_stretch(input, [&](std::size_t begin, std::span<const float> gradients) {
+    kernels::add_step(gradients, {how.momentum, how.nesterov}, {kept + begin, gradients.size()},
+                      {speeds + begin, gradients.size()});
   });
 }
 
@@ -167,7 +131,7 @@ Codec Residual::fit(const Codec& codec, std::vector<double>& notes, std::uint32_
     return fitted->codec;
   }
   fitted.reset();
-  const Codec now = codec.fit({numbers.data(), numbers.size()}, notes);
+  const Codec now = gradwire::fit(codec, {numbers.data(), numbers.size()}, notes);
   if (reuse > 1 && codec.traits().sparse) fitted = FittedCodec{codec, now, 1};
   return now;
 }
@@ -178,20 +142,15 @@ void Residual::clear(std::size_t first, std::size_t count) noexcept {
 
 void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
                     float divisor) noexcept {
-  float* const kept = numbers.data() + first;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    kept[i] = finite_or_zero((wanted[i] - sent[i]) * divisor);
-  }
+  kernels::keep_rest(wanted, sent, divisor, std::span(numbers).subspan(first, wanted.size()));
   if (masking) std::fill_n(momentum.begin() + static_cast<std::ptrdiff_t>(first), sent.size(), 0);
 }
 
 void Residual::keep_rounding(std::size_t first, std::span<const float> sums, ConstTensorView stored,
                              float divisor) noexcept {
   each_stretch(stored, [&](std::size_t begin, std::span<const float> delivered) {
-    float* const kept = numbers.data() + first + begin;
-    for (std::size_t i = 0; i < delivered.size(); ++i) {
-      kept[i] = finite_or_zero(kept[i] + (sums[begin + i] - delivered[i]) * divisor);
-    }
+    kernels::add_rest(sums.subspan(begin, delivered.size()), delivered, divisor,
+                      std::span(numbers).subspan(first + begin, delivered.size()));
   });
 }
 
@@ -248,18 +207,17 @@ Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
 void Residuals::refuse_while_lent() const {
   for (const auto& [name, residual] : by_name_) {
     if (!residual->lent) continue;
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("an operation on a tensor '{}' is under way: wait for the "
-                    "operations before you save or load residuals",
-                    name));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("an operation on a tensor '{}' is under way: wait for the "
+                            "operations before you save or load residuals",
+                            name));
   }
 }
 
 std::vector<std::byte> Residuals::save() const {
   const std::lock_guard lock(mutex_);
   refuse_while_lent();
-  std::vector<std::byte> bytes;
+  ByteWriter bytes;
   put_number(bytes, kMagic);
   put_number(bytes, operations);
   put_number(bytes, by_name_.size());
@@ -268,33 +226,33 @@ std::vector<std::byte> Residuals::save() const {
     put_fitted(bytes, *residual);
     put_number(bytes, residual->numbers.size());
     put_number(bytes, residual->momentum.size());
-    put(bytes, residual->numbers.data(), residual->numbers.size() * 4);
-    put(bytes, residual->momentum.data(), residual->momentum.size() * 4);
+    put_floats(bytes, residual->numbers);
+    put_floats(bytes, residual->momentum);
   }
-  put_number(bytes, checksum(bytes));
-  return bytes;
+  put_number(bytes, checksum(bytes.bytes()));
+  return std::move(bytes).finish();
 }
 
 void Residuals::load(std::span<const std::byte> bytes) {
   if (bytes.size() < 32) refuse();
   const auto body = bytes.first(bytes.size() - 8);
   if (checksum(body) != gradwire::load<std::uint64_t>(bytes.data() + body.size())) refuse();
-  Reader reader(body);
-  if (reader.number() != kMagic) refuse();
-  const std::uint64_t counted = reader.number();
+  ByteReader reader(body);
+  if (take_number(reader) != kMagic) refuse();
+  const std::uint64_t counted = take_number(reader);
   std::map<std::string, std::unique_ptr<Residual>> loaded;
-  for (std::uint64_t left = reader.number(); left > 0; --left) {
-    std::string name = reader.text();
+  for (std::uint64_t left = take_number(reader); left > 0; --left) {
+    std::string name = take_text(reader);
     auto residual = std::make_unique<Residual>();
     take_fitted(reader, *residual);
-    const std::uint64_t count = reader.number();
-    const std::uint64_t with_momentum = reader.number();
+    const std::uint64_t count = take_number(reader);
+    const std::uint64_t with_momentum = take_number(reader);
     if (with_momentum != 0 && with_momentum != count) refuse();
-    residual->numbers = reader.floats(count);
-    residual->momentum = reader.floats(with_momentum);
+    residual->numbers = take_floats(reader, count);
+    residual->momentum = take_floats(reader, with_momentum);
     loaded[std::move(name)] = std::move(residual);
   }
-  if (!reader.at_end()) refuse();
+  if (!reader.empty()) refuse();
   const std::lock_guard lock(mutex_);
   refuse_while_lent();
   operations = counted;

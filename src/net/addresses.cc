@@ -17,6 +17,7 @@
 #include <future>
 #include <thread>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/job.h"
 

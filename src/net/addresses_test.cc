@@ -15,6 +15,7 @@
 #include <set>
 #include <string_view>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/tcp_test_helpers.h"
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 
 namespace gradwire {
 namespace {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/tls_error.h"
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 
 namespace gradwire {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/addresses.h"
 

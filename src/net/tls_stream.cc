@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/tls.h"
 #include "net/tls_error.h"

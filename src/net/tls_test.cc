@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/test_authority.h"
 

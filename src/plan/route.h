@@ -27,6 +27,18 @@ struct Route {
   std::size_t bytes;  ///< that a rank sends
 };
 
+/// What a rank sends of `numbers` and `sums` bytes when every rank owns an equal share: all numbers
+/// but its own share's to their owners, and its share's sums to all others.
+constexpr std::uint64_t bytes_by_owners(std::uint64_t numbers, std::uint64_t sums,
+                                        std::uint64_t ranks) noexcept {
+  return (numbers + sums) * (ranks - 1) / ranks;
+}
+
+/// What a rank sends when `bytes` are summed exactly: by it, compression is measured.
+constexpr std::uint64_t exact_bytes(std::uint64_t bytes, std::uint64_t ranks) noexcept {
+  return bytes_by_owners(bytes, bytes, ranks);
+}
+
 /// Either everybody sends everything to everybody, or a share to every owner, who sends sums to
 /// everybody. The former is one hop instead of two, for few numbers; and it takes less where sums
 /// are much larger than what is added up, as of sparse codecs on few ranks.

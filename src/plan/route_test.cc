@@ -22,6 +22,12 @@ TEST(Route, owners_of_dense_numbers_send_twice_what_they_have) {
   EXPECT_EQ(route_of("none", 1'000'000, 4).bytes, 2 * 3 * 1'000'000u);
 }
 
+TEST(Route, exact_bytes_are_those_of_dense_owners) {
+  EXPECT_EQ(exact_bytes(4'000'000, 4), route_of("none", 1'000'000, 4).bytes);
+  EXPECT_EQ(exact_bytes(4'000'000, 2), 4'000'000u);
+  EXPECT_EQ(exact_bytes(4'000'000, 1), 0u);
+}
+
 TEST(Route, sums_of_few_ranks_are_not_worth_sending_to_few) {
   for (const char* codec : {"topk:density=0.001", "topk:density=0.01,values=int8"}) {
     EXPECT_EQ(route_of(codec, 100'000'000, 4).algorithm, "allgather") << codec;

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "gradwire/error.h"
 #include "net/job.h"

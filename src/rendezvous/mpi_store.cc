@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/job.h"
 #include "rendezvous/store.h"

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "rendezvous/rendezvous.h"
 #include "transport/mpi_world.h"

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "transport/transport_kinds.h"
 

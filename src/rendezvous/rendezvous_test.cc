@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/addresses.h"
 #include "net/tcp_test_helpers.h"

@@ -15,6 +15,7 @@
 #include <set>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "gradwire/error.h"
 #include "net/addresses.h"

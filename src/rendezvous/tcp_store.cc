@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "gradwire/error.h"
 #include "net/addresses.h"

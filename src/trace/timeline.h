@@ -28,13 +28,15 @@ struct Row {
 
 struct RankRows {
   const RankTrace* trace = nullptr;
-  std::string name;  ///< "rank 2"
+  std::string name;  ///< "rank 2", or "rank 02" of more than ten: in the order of letters
   std::vector<Row> rows;
 };
 
 struct Timeline {
   std::vector<RankRows> ranks;
   std::uint64_t messages = 0;  ///< of which both ends are there
+  /// Of jobs of which other ranks left a trace: "rank 2", or "ranks 4 to 7 of 8 (group 2)".
+  std::vector<std::string> missing;
 };
 
 /// `traces` are ordered as `read_traces` returns them, and must outlive the result.

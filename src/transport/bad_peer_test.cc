@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/mesh.h"
 #include "transport/tcp_connection.h"

@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 
 namespace gradwire {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/mesh.h"
 #include "transport/memory_transport.h"

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "transport/transport_kinds.h"
 #include "transport/transport_test_party.h"

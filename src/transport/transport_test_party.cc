@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/clock.h"
 #include "net/test_authority.h"
 #include "transport/inproc.h"
 #include "transport/transport_kinds.h"

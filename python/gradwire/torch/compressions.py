@@ -17,6 +17,8 @@ from .numbered import Numbered
 def _set_counters(compression: Compression, counters: Any) -> None:
     done = stats.steps_of(compression)
     compression.counters = counters
+    if compare := getattr(compression, "compare_steps", None):
+        compression.before_first_exchange = compare  # the first from here on
     compression.steps_of_earlier_runs = compression.steps - done
 
 
@@ -49,8 +51,8 @@ def all_stats() -> list[stats.Stats]:
 
 
 def check_scaler() -> None:
-    """Raises when a loss is scaled while feedback keeps something."""
-    if any(each.settings.has_feedback() for each in _all):
+    """Raises when a loss is scaled while feedback keeps something, or will."""
+    if any(each.has_feedback() for each in _all):
         raise ValueError(
             "gradients of a model are compressed with feedback, which does not go with a loss "
             "scaler: what was held back would be in the scale of an earlier step, and a step that "

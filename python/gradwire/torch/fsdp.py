@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakSet, ref
 
@@ -41,7 +41,7 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
     _check(sharded, chosen, weights)
     _compare(sharded, chosen, weights)
     compression = compressions.of(model) or _held(model, sharded, chosen)
-    compression.before_first_exchange = None
+    compression.before_first_exchange = compression.compare_steps
     _apply(compressions.number(model), sharded, compression, chosen)
     _install(groups, compression, weights)
     _report(sharded, compression, chosen)
@@ -58,8 +58,10 @@ def _compress_from_first_exchange(model: FSDPModule, chosen: settings.Settings) 
 
     def before_first_exchange() -> None:
         _compare(sharded, chosen, None)
-        _apply(compressions.number(owner()), sharded, compressions.of(owner()), chosen)
-        _report(sharded, compressions.of(owner()), chosen)
+        compression = compressions.of(owner())
+        _apply(compressions.number(owner()), sharded, compression, chosen)
+        _report(sharded, compression, chosen)
+        compression.compare_steps()
 
     compression = _held(model, sharded, chosen)
     compression.before_first_exchange = before_first_exchange
@@ -83,7 +85,8 @@ def _before_first_pass(model: FSDPModule) -> None:
     else:
         chosen = settings.from_environment()
         if distributed.get_rank() == 0:
-            unasked.warn_of_names(chosen, title, [name for name, _ in layers.named(model)])
+            names = [name for name, _ in layers.named(model)]
+            report.patterns_of_environment(chosen, title, names)
         _compress_from_first_exchange(model, chosen)
 
 
@@ -184,9 +187,23 @@ def _held(model: FSDPModule, sharded: _Sharded, chosen: settings.Settings) -> Fs
         sharded.ranks,
         all(group.rank() == 0 for group in sharded.process_groups),
     )
-    compression = compressions.hold(model, who, FsdpCompression(chosen.seed))
+    compression = FsdpCompression(chosen.seed)
+    compression.compare_steps = _comparison_of_steps(model, sharded)
+    compressions.hold(model, who, compression)
     _apply(None, sharded, compression, chosen)
     return compression
+
+
+def _comparison_of_steps(model: FSDPModule, sharded: _Sharded) -> Callable[[], None]:
+    """What is called before the first exchange, and before the first one after a checkpoint was
+    loaded."""
+    owner = ref(model)  # which owns its compression, and so this
+
+    def compare() -> None:
+        steps = compressions.of(owner()).steps
+        agreement.check_steps(sharded.process_groups, sharded.title, steps)
+
+    return compare
 
 
 def _apply(
@@ -195,9 +212,9 @@ def _apply(
     compression: FsdpCompression,
     chosen: settings.Settings,
 ) -> None:
-    compression.settings = chosen
+    compression.plan = sharded.plan(chosen)
     compression.set_seed(chosen.seed)
-    compression.set_rules(sharded.parameters, prefix=f"{number}/", plan=sharded.plan(chosen))
+    compression.set_rules(sharded.parameters, prefix=f"{number}/", plan=compression.plan)
 
 
 def _install(groups: list[ParamGroup], compression: FsdpCompression, weights: str | None) -> None:
@@ -212,7 +229,7 @@ def _install(groups: list[ParamGroup], compression: FsdpCompression, weights: st
 
 
 def _report(sharded: _Sharded, compression: FsdpCompression, chosen: settings.Settings) -> None:
-    report.first_exchange(stats.of(compression), chosen, sharded.trained)
+    report.first_exchange(stats.of(compression), chosen, sharded.trained, compression.plan)
 
 
 class _Exchange:

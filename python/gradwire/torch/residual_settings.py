@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +10,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from . import optimizers, settings, steps
 from ._native import DensePolicy, Layer, Plan, SparsePolicy
-
-_LINK = re.compile(r"(\d+(?:\.\d+)?)(k|m|g)bit")
 
 
 @dataclass(frozen=True)
@@ -51,15 +48,8 @@ class Settings(settings.Settings):
             warmup=self.warmup,
             ramp=self.ramp,
             ranks=self.ranks,
-            bytes_per_second=bytes_per_second(self.link),
+            link=self.link,
         )
-
-
-def bytes_per_second(link: str) -> float:
-    match = _LINK.fullmatch(link)
-    if match is None:
-        raise ValueError(f"link is {link!r}; write it as 100mbit or 1gbit")
-    return float(match[1]) * {"k": 1e3, "m": 1e6, "g": 1e9}[match[2]] / 8
 
 
 def for_script(model: DistributedDataParallel, density: float) -> Settings:
@@ -90,6 +80,9 @@ def check_numbers(chosen: Settings) -> None:
         raise ValueError(f"momentum is {chosen.momentum}; take 0 to below 1")
     if chosen.momentum == 0 and (chosen.nesterov or chosen.masking):
         raise ValueError("nesterov and masking are for momentum; leave them out, or set momentum")
+    for name in ("warmup", "reuse"):
+        if not hasattr(getattr(chosen, name), "__index__"):
+            raise TypeError(f"{name} is {getattr(chosen, name)!r}; take a whole number of steps")
     if chosen.reuse < 1:
         raise ValueError(f"reuse is {chosen.reuse}; take 1 or more steps")
     for name in ("warmup", "clip", "weight_decay"):

@@ -20,17 +20,6 @@ def is_asked_for(groups: Iterable[distributed.ProcessGroup], device: str) -> boo
     return settings.is_on() or any(isinstance(each, Backend) for each in backends)
 
 
-def warn_of_names(chosen: settings.Settings, title: str, names: list[str]) -> None:
-    """If the environment names layers that this model has not: it may mean another one."""
-    report.patterns_of_environment(chosen.exact, title, names)
-    if not chosen.plan:
-        return
-    try:
-        chosen.check_patterns(names)
-    except ValueError as error:
-        _log.warning("gradwire: %s: %s", title, error)
-
-
 def leave_alone(title: str, why: str) -> None:
     _log.warning("gradwire leaves %s alone: it %s", title, why)
     report.obstacle(f"{title} {why}")

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/checksum.h"
+#include "base/clock.h"
 #include "bench/allreduce_case.h"
 #include "bench/allreduce_check.h"
 #include "gradients/synthetic.h"
@@ -113,16 +114,15 @@ class Bench {
 }  // namespace
 
 std::optional<Json> run_allreduce_rank(const AllreducePlan& plan, const std::string& store) {
-  const bool by_mpi = store == "mpi";  // which knows rank and size
-  const auto ranks = Communicator::connect({.rank = by_mpi ? 0 : from_environment("RANK"),
-                                            .size = by_mpi ? 1 : from_environment("WORLD_SIZE"),
-                                            .store = store,
-                                            .secret = plan.tls ? "bench" : "",  // hides nothing
-                                            .encryption = plan.tls ? "tls" : "none",
-                                            .transport = plan.transport,
-                                            .algorithm = plan.algorithm,
-                                            .lanes = plan.lanes,
-                                            .piece_elements = plan.piece});
+  const bool by_mpi = store == "mpi";                  // which knows rank and size
+  const std::string secret = plan.tls ? "bench" : "";  // hides nothing
+  const auto ranks = Communicator::connect(
+      {.rank = by_mpi ? 0 : from_environment("RANK"),
+       .size = by_mpi ? 1 : from_environment("WORLD_SIZE"),
+       .store = store,
+       .security = {.secret = secret, .encryption = plan.tls ? "tls" : "none"},
+       .network = {.transport = plan.transport},
+       .tuning = {.algorithm = plan.algorithm, .lanes = plan.lanes, .piece_elements = plan.piece}});
   const std::uint32_t rank = ranks->rank();
   const std::uint32_t size = ranks->size();
   Json report;

@@ -13,8 +13,8 @@
 
 #include "bench/training_methods.h"
 #include "gradwire/error.h"
-#include "hosts/link_rate.h"
 #include "machine/measure.h"
+#include "plan/link_rate.h"
 #include "run/interruption.h"
 #include "run/python_interpreter.h"
 #include "run/rank_stage.h"

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "hosts/link_shaper.h"
+
 namespace gradwire::cli {
 namespace {
 

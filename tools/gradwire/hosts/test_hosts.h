@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "hosts/link_rate.h"
 #include "hosts/network_namespace.h"
+#include "plan/link_rate.h"
 #include "run/rank_run.h"
 
 namespace gradwire::cli {

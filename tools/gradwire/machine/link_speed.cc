@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "gradwire/error.h"
 #include "net/addresses.h"
 #include "net/job.h"

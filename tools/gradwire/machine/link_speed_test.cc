@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace gradwire::cli {
 namespace {
 

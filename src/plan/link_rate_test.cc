@@ -1,10 +1,10 @@
-#include "hosts/link_rate.h"
+#include "plan/link_rate.h"
 
 #include <gtest/gtest.h>
 
 #include "gradwire/error.h"
 
-namespace gradwire::cli {
+namespace gradwire {
 namespace {
 
 TEST(LinkRate, units_are_powers_of_1000) {
@@ -12,6 +12,7 @@ TEST(LinkRate, units_are_powers_of_1000) {
   EXPECT_EQ(100'000'000U, parse_link_rate("100mbit").bits_per_second);
   EXPECT_EQ(10'000'000'000U, parse_link_rate("10gbit").bits_per_second);
   EXPECT_EQ(2'500'000'000U, parse_link_rate("2.5gbit").bits_per_second);
+  EXPECT_EQ(12.5e6, parse_link_rate("100mbit").bytes_per_second());
 }
 
 TEST(LinkRate, none_is_not_limited) {
@@ -33,12 +34,5 @@ TEST(LinkRate, anything_else_is_refused_with_what_is_allowed) {
   }
 }
 
-TEST(LinkRate, shaper_has_two_milliseconds_of_burst_and_twenty_of_queue) {
-  EXPECT_EQ("tbf rate 1000000000bit burst 266384b limit 2766384b",
-            shaper_arguments(parse_link_rate("1gbit")));
-  EXPECT_EQ("tbf rate 8000bit burst 16386b limit 278530b",
-            shaper_arguments(parse_link_rate("8kbit")));
-}
-
 }  // namespace
-}  // namespace gradwire::cli
+}  // namespace gradwire

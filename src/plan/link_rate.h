@@ -1,15 +1,15 @@
-// How fast the link of a test host is, as people and `tc` write it: 100mbit, 2.5gbit, none.
+// How fast a link is, as people and `tc` write it: 100mbit, 2.5gbit, none.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
-namespace gradwire::cli {
+namespace gradwire {
 
 struct LinkRate {
   std::uint64_t bits_per_second = 0;  ///< 0: as fast as the machine is
 
+  double bytes_per_second() const noexcept { return static_cast<double>(bits_per_second) / 8; }
   bool limited() const noexcept { return bits_per_second > 0; }
 };
 
@@ -17,8 +17,4 @@ struct LinkRate {
 /// Error(invalid_argument) for anything else, and outside 8kbit to 1000gbit.
 LinkRate parse_link_rate(std::string_view text);
 
-/// The queueing discipline that holds one direction of a link to a limited rate: the arguments that
-/// `tc` wants behind "root".
-std::string shaper_arguments(LinkRate rate);
-
-}  // namespace gradwire::cli
+}  // namespace gradwire
