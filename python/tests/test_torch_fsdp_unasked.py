@@ -239,6 +239,47 @@ def twice_as_long(rank: int):
     return weights_of(model)
 
 
+def at_other_steps(rank: int, state: dict, asks: bool) -> str:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    model = sharded(mesh)
+    if asks:
+        gradwire.torch.compress(model)
+    if rank == 3:
+        gradwire.torch.load_state_dict(state | {"rank": 3})
+    x, y = next(batches(rank, 1))
+    loss = nn.functional.cross_entropy(model(x), y)
+    with pytest.raises(ValueError) as refused:
+        loss.backward()
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_ranks_at_other_steps_are_named(asks):
+    state = on_ranks(4, stepped, environment=UNCHANGED)[0]
+    for said in on_ranks(4, at_other_steps, state, asks, environment=UNCHANGED):
+        assert "rank 3 is at step 2 where rank" in said
+
+
+def stepped(rank: int) -> dict:
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    train(sharded(mesh), rank, 2)
+    return gradwire.torch.state_dict()
+
+
+def planned(rank: int, asks: bool) -> str:
+    model = sharded()
+    if asks:
+        gradwire.torch.compress(model)
+    model(torch.zeros(1, 32))
+    return gradwire.torch.plan(model).json()
+
+
+def test_they_have_a_plan():
+    one, other = on_ranks(2, planned, False, environment=UNCHANGED)
+    assert one == other == on_ranks(2, planned, True)[0]
+    assert '"inner.3.weight"' in one
+
+
 def warned(rank: int, asks: bool) -> list[str]:
     lines = []
     handler = logging.Handler()
