@@ -334,6 +334,7 @@ def saved(rank: int):
 
 
 def loaded(rank: int, states) -> str:
+    distributed.barrier()  # gloo connects; nobody may leave meanwhile
     heard = Heard()
     try:
         gradwire.torch.load_state_dict(states[min(rank, len(states) - 1)])

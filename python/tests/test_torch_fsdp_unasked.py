@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from types import SimpleNamespace
 
 import gradwire.torch
 import pytest
 import torch
+from gradwire.torch import fsdp
 from test_torch_ddp import batches, small_model, train
 from test_torch_fsdp import weights_of
 from test_torch_report import WANTED, Net, heard
@@ -15,6 +17,7 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 from torch_ranks import on_ranks
 
 UNCHANGED = WANTED | {"GRADWIRE_CONNECT_TIMEOUT": "6"}
@@ -148,9 +151,21 @@ def by_residual(rank: int):
     return lines
 
 
+def on_cuda(rank: int):
+    """As far as this machine can pretend."""
+    group = SimpleNamespace(
+        device=torch.device("cuda"), mesh_info=None, _reduce_scatter_comm=DefaultReduceScatter()
+    )
+    fsdp._param_groups = lambda model: [group]
+    with heard() as lines:
+        sharded()(torch.zeros(1, 32))
+    return lines
+
+
 @pytest.mark.parametrize(
     "script, more, why",
     [
+        (on_cuda, {}, "Net uses FSDP2 on cuda, where its gradients travel exactly"),
         (with_its_own, {}, "Net has a reduce-scatter of its own"),
         (
             by_residual,

@@ -77,8 +77,10 @@ def _before_first_pass(model: FSDPModule) -> None:
         return
     if not unasked.is_asked_for(_process_groups(groups), groups[0].device.type):
         return
-    title = layers.title(model)
-    if not all(isinstance(each, _fsdp_collectives.DefaultReduceScatter) for each in exchanges):
+    title, device = layers.title(model), groups[0].device.type
+    if device != "cpu":
+        unasked.leave_alone(title, f"uses FSDP2 on {device}, where its gradients travel exactly")
+    elif not all(isinstance(each, _fsdp_collectives.DefaultReduceScatter) for each in exchanges):
         unasked.leave_alone(title, "has a reduce-scatter of its own")
     elif settings.residual_density() is not None:
         unasked.leave_alone(title, "uses FSDP2, and residual compression is for DDP")
