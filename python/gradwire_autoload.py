@@ -12,6 +12,7 @@ import importlib.util
 import math
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 _REPORTER = "_GRADWIRE_REPORTER"
@@ -27,6 +28,7 @@ _SETTINGS = tuple(
 def autoload() -> None:
     """Makes the backend known, and with ``GRADWIRE=1`` watches for models to compress."""
     try:
+        resolve_paths()
         register()
         if _is_set("GRADWIRE"):
             watch()
@@ -37,6 +39,15 @@ def autoload() -> None:
         import warnings
 
         warnings.warn(f"gradwire is not available: {error}", RuntimeWarning, stacklevel=2)
+
+
+def resolve_paths() -> None:
+    """Paths in variables are those of the folder in which a program starts, wherever it goes later
+    and in its children."""
+    for name in ("GRADWIRE_PLAN", "GRADWIRE_TRACE"):
+        if os.environ.get(name):
+            with suppress(OSError):  # the folder is gone
+                os.environ[name] = os.path.abspath(os.environ[name])
 
 
 def _is_set(name: str) -> bool:

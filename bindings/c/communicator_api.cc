@@ -39,7 +39,7 @@ constexpr std::size_t kMaxStructBytes = 4096;  // an uninitialised `struct_bytes
 
 // A field that fitted into padding would be read from programs that never set it.
 static_assert(sizeof(gradwire_connect_options) ==
-              offsetof(gradwire_connect_options, port) + sizeof(std::uint32_t));
+              offsetof(gradwire_connect_options, trace) + sizeof(const char*));
 static_assert(sizeof(gradwire_operation_options) ==
               offsetof(gradwire_operation_options, measure_error) + sizeof(std::uint64_t));
 
@@ -86,6 +86,7 @@ ConnectOptions convert(const gradwire_connect_options& from) {
   if (from.timeout_ms != 0) to.timeout = milliseconds(from.timeout_ms);
   if (from.lanes != 0) to.tuning.lanes = from.lanes;
   to.tuning.piece_elements = from.piece_elements;
+  to.trace = text_or(from.trace, "");
   to.tuning.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
   return to;
 }

@@ -3,6 +3,7 @@
 #define _XOPEN_SOURCE 700 /* pthread_barrier, mkdtemp, nftw */
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <ftw.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -556,6 +557,27 @@ static void options_reach_the_communicator(void) {
   alone = connect_to(&options);
   EXPECT_OK(gradwire_communicator_all_reduce(alone, NULL, 0, NULL, NULL));
   gradwire_communicator_destroy(alone);
+  options = options_of(0, 1, NULL);
+  options.trace = "/proc/no-such-folder";
+  expect_connect_failure(&options, GRADWIRE_IO, "name a folder that can be made and written to");
+}
+
+static int is_trace(const struct dirent* entry) {
+  return strstr(entry->d_name, ".gwtrace") != NULL;
+}
+
+static void a_traced_rank_leaves_a_file(void) {
+  char trace[PATH_BYTES];
+  struct dirent** files = NULL;
+  gradwire_connect_options options = options_of(0, 1, NULL);
+  snprintf(trace, sizeof trace, "%s/trace", folder);
+  options.trace = trace;
+  gradwire_communicator_destroy(connect_to(&options));
+  EXPECT(scandir(trace, &files, is_trace, NULL) == 1);
+  if (files == NULL) return;
+  EXPECT(strncmp(files[0]->d_name, "rank0-", 6) == 0);
+  free(files[0]);
+  free(files);
 }
 
 static void null_handles_are_harmless(void) {
@@ -709,6 +731,7 @@ int main(void) {
   wrong_sizes_of_options_are_refused();
   wrong_connect_options_are_refused();
   options_reach_the_communicator();
+  a_traced_rank_leaves_a_file();
   null_handles_are_harmless();
   on_ranks(2, NULL, wrong_arguments);
   on_ranks(3, "shm", a_rank_that_leaves_is_named);

@@ -147,7 +147,8 @@ std::unique_ptr<Communicator> connect(std::int64_t rank, std::int64_t size,
                                       const std::string& private_key, const std::string& authority,
                                       const std::string& transport, const std::string& algorithm,
                                       const std::string& interface, std::int64_t port,
-                                      double timeout, std::int64_t lanes, std::int64_t threads) {
+                                      double timeout, std::int64_t lanes, std::int64_t threads,
+                                      const std::string& trace) {
   const ConnectOptions options{.rank = narrow<std::uint32_t>("rank", rank),
                                .size = narrow<std::uint32_t>("size", size),
                                .store = store,
@@ -163,6 +164,7 @@ std::unique_ptr<Communicator> connect(std::int64_t rank, std::int64_t size,
                                           .lanes = narrow<std::uint32_t>("lanes", lanes),
                                           .threads = narrow<std::uint32_t>("threads", threads)},
                                .timeout = milliseconds(timeout),
+                               .trace = trace,
                                .while_waiting = look_for_signals()};
   const nb::gil_scoped_release released;
   return Communicator::connect(options);
@@ -264,7 +266,7 @@ void add_communicator(nb::module_& module) {
           "timeout"_a.none());
   module.def("connect", &connect, "rank"_a, "size"_a, "store"_a, "secret"_a, "encryption"_a,
              "certificate"_a, "private_key"_a, "authority"_a, "transport"_a, "algorithm"_a,
-             "interface"_a, "port"_a, "timeout"_a, "lanes"_a, "threads"_a);
+             "interface"_a, "port"_a, "timeout"_a, "lanes"_a, "threads"_a, "trace"_a);
 }
 
 }  // namespace gradwire::python

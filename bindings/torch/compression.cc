@@ -19,7 +19,16 @@ constexpr std::uint64_t kStepsPerMeasurement = 50;  // of errors, which costs a 
 
 template <class Predicate>
 bool any_stage(const Rule& rule, Predicate predicate) {
-  return std::ranges::any_of(rule.stages, predicate, &Stage::way);
+  const Stage* const now = &stage_at(rule.stages, rule.step);
+  const Stage* const end = rule.stages.data() + rule.stages.size();
+  return std::any_of(now, end, [&](const Stage& stage) { return predicate(stage.way); });
+}
+
+bool has_momentum(const Way& way) { return way.feedback && way.feedback->momentum != 0; }
+
+/// Whether an exchange leaves something for the next one.
+bool keeps(const Way& way) {
+  return has_momentum(way) || (way.feedback && !way.codec.traits().lossless);
 }
 
 std::string bucket_name(const c10d::GradBucket& bucket) {
@@ -90,16 +99,9 @@ bool Rule::has_feedback() const {
          any_stage(*this, [](const Way& way) { return way.feedback.has_value(); });
 }
 
-bool Rule::has_momentum() const {
-  return any_stage(*this,
-                   [](const Way& way) { return way.feedback && way.feedback->momentum != 0; });
-}
+bool Rule::has_momentum() const { return any_stage(*this, pytorch::has_momentum); }
 
-bool Rule::keeps_something() const {
-  return owed_exchanges > 0 || has_momentum() || any_stage(*this, [](const Way& way) {
-           return way.feedback && !way.codec.traits().lossless;
-         });
-}
+bool Rule::keeps_something() const { return owed_exchanges > 0 || any_stage(*this, keeps); }
 
 Compression::Compression(std::shared_ptr<Channel> channel,
                          c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed,
@@ -112,9 +114,10 @@ void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
     if (!layer) layer = std::make_shared<Layer>();
     const std::lock_guard lock(ledger_->mutex);
     layer->totals.name = rule.name;
-    layer->totals.codec = rule.stages.back().way.codec.spec();
+    layer->totals.codec.clear();
     layer->totals.elements = rule.elements;
-    rule.owed_exchanges = layer->rule.keeps_something() ? kOwedExchanges : 0;
+    rule.step = steps_;
+    rule.owed_exchanges = layer->rule.owed_exchanges;
     layer->rule = std::move(rule);
     look_for_misuse(*layer);
   }
@@ -220,9 +223,32 @@ void Compression::look_for_misuse(Layer& layer) {
   }
 }
 
-void Compression::count_owed(Layer& layer, const Way& way) {
-  if (way.feedback || layer.rule.owed_exchanges == 0) return;
-  if (--layer.rule.owed_exchanges == 0) look_for_misuse(layer);
+void Compression::count_owed(Layer& layer, const Way& way, std::uint64_t step) {
+  Rule& rule = layer.rule;
+  const bool kept = rule.keeps_something();
+  rule.step = step;
+  if (keeps(way)) {
+    rule.owed_exchanges = kOwedExchanges;
+  } else if (!way.feedback && rule.owed_exchanges > 0) {
+    --rule.owed_exchanges;
+  }
+  if (rule.keeps_something() != kept) look_for_misuse(layer);
+}
+
+void Compression::set_steps(std::uint64_t steps) {
+  steps_ = steps;
+  for (const auto& [parameter, layer] : layers_) {
+    Rule& rule = layer->rule;
+    rule.step = 0;  // what came before may have left something
+    rule.owed_exchanges = rule.keeps_something() ? kOwedExchanges : 0;
+    rule.step = steps;
+    look_for_misuse(*layer);
+  }
+}
+
+bool Compression::has_feedback() const {
+  return std::ranges::any_of(layers_,
+                             [](const auto& each) { return each.second->rule.has_feedback(); });
 }
 
 void Compression::check_received_once(const Layer& layer, const LayerUse::Findings& findings) {
@@ -326,7 +352,7 @@ void Compression::start(const Waiting& waiting) {
     const Rule& rule = layers[i]->rule;
     Tensor tensor{.name = rule.name, .view = part, .way = stage_at(rule.stages, step).way};
     if (exact_scopes > 0) tensor.way.codec = Way{}.codec;
-    count_owed(*layers[i], tensor.way);
+    count_owed(*layers[i], tensor.way, step);
     if (tensor.way.codec.traits().lossless) {
       Together& together = exact[tensor.way.route];
       together.tensors.push_back(tensor);
@@ -373,7 +399,12 @@ void Compression::Ledger::count(const std::vector<LayerPtr>& layers,
 std::vector<LayerTotals> Compression::totals() const {
   const std::lock_guard lock(ledger_->mutex);
   std::vector<LayerTotals> totals;
-  for (const auto& [parameter, layer] : layers_) totals.push_back(layer->totals);
+  for (const auto& [parameter, layer] : layers_) {
+    totals.push_back(layer->totals);
+    std::string& codec = totals.back().codec;
+    const Rule& rule = layer->rule;
+    if (codec.empty()) codec = stage_at(rule.stages, rule.step).way.codec.spec();
+  }
   return totals;
 }
 

@@ -26,24 +26,25 @@ struct Rule {
   std::string name{};  ///< unique in the process: the model's number, a slash, the layer's name
   std::uint64_t elements = 0;
   std::vector<Stage> stages{Stage{}};  ///< of its plan
-  /// Exchanges without feedback until nothing can be lost any more of what an earlier rule kept:
-  /// the first delivers it, and later ones see whether that was used.
+  std::uint64_t step = 0;              ///< that of the last exchange: earlier stages have ended
+  /// Exchanges without feedback until nothing can be lost any more of what an earlier stage or rule
+  /// kept: the first delivers it, and later ones see whether that was used.
   int owed_exchanges = 0;
   float weight_decay = 0;  ///< this share of the weights is added to their gradient
 
   /// As the model's author named it, for messages.
   std::string_view layer_name() const;
-  /// In some stage, or something is still owed.
+  /// In a stage that has not ended, or something is still owed.
   bool has_feedback() const;
   bool has_momentum() const;
-  /// Whether an exchange leaves something for the next one.
+  /// Whether an exchange leaves something for the next one, now or later.
   bool keeps_something() const;
 };
 
 /// What one parameter's gradients cost so far.
 struct LayerTotals {
   std::string name{};
-  std::string codec{};
+  std::string codec{};  ///< of the last exchange, or of the first if there was none
   std::uint64_t elements = 0;
   std::uint64_t bytes = 0;       ///< that an exact exchange would have sent
   std::uint64_t sent_bytes = 0;  ///< that were sent
@@ -90,7 +91,10 @@ class Compression {
 
   /// Steps so far. Random numbers depend on it, so a run that goes on from a checkpoint sets it.
   std::uint64_t steps() const { return steps_; }
-  void set_steps(std::uint64_t steps) { steps_ = steps; }
+  void set_steps(std::uint64_t steps);
+
+  /// Of some layer, from the next exchange on.
+  bool has_feedback() const;
 
   std::vector<LayerTotals> totals() const;
 
@@ -127,7 +131,7 @@ class Compression {
   static void decay(const Layer& layer, const at::Tensor& parameter, const at::Tensor& range);
   static void look_for_misuse(Layer& layer);
   /// An exchange by this way begins.
-  static void count_owed(Layer& layer, const Way& way);
+  static void count_owed(Layer& layer, const Way& way, std::uint64_t step);
   /// Throws where results of exchanges were used twice, or not at all.
   static void check_received_once(const Layer& layer, const LayerUse::Findings& findings);
   /// What some rank has found. Waits for all ranks, where they may differ.

@@ -267,9 +267,11 @@ PYBIND11_MODULE(_native, module) {
       .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
       .def_property_readonly("steps", &Compression::steps)
       .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
+      .def("has_feedback", &Compression::has_feedback)
       .def("totals", &totals);
 
   add_plans(module);
+  module.def("make_trace_folder", &trace::make_trace_folder, py::arg("directory"));
   module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
   module.def("is_exact", [] { return exact_scopes > 0; });

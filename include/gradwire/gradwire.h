@@ -341,6 +341,10 @@ typedef struct gradwire_connect_options {
   size_t threads;         // that encode and decode, up to 64 [chosen by the host's cores]
   uint32_t lanes;         // pieces of a tensor that are under way at once, up to 64 [8]
   uint32_t port;          // to listen on for tcp [any free one]
+  // A folder in which each rank leaves a trace when the communicator ends or fails; `gradwire
+  // trace` joins them (docs/trace.md). It is made if it is missing. All ranks have one, or none has
+  // [none].
+  const char* trace;
 } gradwire_connect_options;
 
 // One rank of a job.

@@ -28,8 +28,12 @@ struct LayerPlan {
   std::string layers{};
   std::vector<Stage>
       stages{};  ///< at least one, the first from step 0, later ones from later steps
+  /// Where it was read, for messages: "plan.json, line 3". Plans from other places are equal.
+  std::string place{};
 
-  friend bool operator==(const LayerPlan&, const LayerPlan&) = default;
+  friend bool operator==(const LayerPlan& a, const LayerPlan& b) {
+    return a.layers == b.layers && a.stages == b.stages;
+  }
 };
 
 struct Plan {
@@ -53,8 +57,8 @@ struct Plan {
   bool has_feedback() const;
   bool has_momentum() const;
 
-  /// Throws `Error(invalid_argument)` for a pattern that matches none of these layers, as one with
-  /// a typing error does.
+  /// Throws `Error(invalid_argument)` that names all patterns that match none of these layers, as
+  /// those with a typing error do.
   void check_matches(std::span<const std::string> layers) const;
 
   /// Throws `Error(invalid_spec)` for what no text gives, such as stages out of order.

@@ -92,6 +92,7 @@ def connect(
     timeout: float,
     lanes: int,
     threads: int,
+    trace: str,
 ) -> Communicator: ...
 def encode_many(
     codecs: list[Codec], arrays: list[Any], seed: int, step: int, tensor: int, rank: int

@@ -72,6 +72,17 @@ class Work:
         return Statistics(*whole, tuple(TensorStatistics(*each) for each in tensors))
 
 
+def _root(value: Any, size: int) -> int:
+    words = f"root is {value!r}; give a rank from 0 to {size - 1}, and a way behind it"
+    try:
+        root = operator.index(value)
+    except TypeError:
+        raise TypeError(words) from None
+    if not 0 <= root < size:
+        raise ValueError(words)
+    return root
+
+
 def _way_text(way: Any) -> str:
     if isinstance(way, str):
         return way
@@ -90,6 +101,14 @@ def whole_number(name: str, value: Any) -> int:
     if not 0 <= number < 2**64:
         raise ValueError(words)
     return number
+
+
+def check_name(name: Any) -> None:
+    """Raises for what is no name of an array."""
+    if not isinstance(name, str):
+        raise TypeError(f"name is {name!r}; give a text")
+    if "\0" in name:
+        raise ValueError(f"name is {name!r}; leave out the NUL byte")
 
 
 def _seed_and_step(seed: Any, step: Any) -> tuple[int, int | None]:
@@ -172,6 +191,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
+        root = _root(root, self.size)
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.broadcast(
@@ -272,6 +292,8 @@ def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str
         raise ValueError(
             f"{len(arrays)} arrays, {len(names)} names, {len(ways)} ways: give as many of each"
         )
+    for each in names:
+        check_name(each)
     return arrays, names, [_way_text(each) for each in ways]
 
 
@@ -306,6 +328,7 @@ def connect(
     timeout: float = 60.0,
     lanes: int = 8,
     threads: int = 0,
+    trace: str | os.PathLike[str] = "",
 ) -> Communicator:
     """Connects with the other ranks. `rank` and `size` default to what torchrun sets in RANK and
     WORLD_SIZE, or with the store ``mpi`` to MPI's.
@@ -323,7 +346,9 @@ def connect(
     or ``mpi``. `interface` picks a network interface for tcp by name or address, `port` a port.
     `timeout`, in seconds, is for connecting and for each operation; what is longer than a year, or
     infinite, is a year. `threads` encode and decode; 0
-    leaves their number to the cores of this host.
+    leaves their number to the cores of this host. `trace` is a folder in which each rank leaves a
+    trace when its communicator ends or fails, for ``gradwire trace`` (docs/trace.md); it is made if
+    it is missing. All ranks have one, or none has.
     """
     if store == "mpi":  # gradwire asks MPI itself
         rank, size = rank or 0, 1 if size is None else size
@@ -347,5 +372,6 @@ def connect(
             timeout,
             lanes,
             threads,
+            os.fspath(trace),
         )
     )

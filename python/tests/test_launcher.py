@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import uuid
 from pathlib import Path
@@ -145,6 +146,20 @@ def test_residuals_and_feedback_together_are_refused(capsys):
     assert "leave out +feedback of sign+feedback" in line
 
 
+@pytest.mark.parametrize("told", ["--trace", "GRADWIRE_TRACE"])
+def test_a_trace_that_cannot_be_written_is_refused(capsys, monkeypatch, tmp_path, told):
+    file = tmp_path / "file"
+    file.touch()
+    for wrong, why in ((file, "Not a dir"), (file / "in", "Not a dir"), ("/proc/x", "")):
+        if told == "--trace":
+            line = refused(capsys, told, str(wrong), "train.py")
+        else:
+            monkeypatch.setenv(told, str(wrong))
+            line = refused(capsys, "train.py")
+        assert f"no trace can be written to {wrong}: {why}" in line
+        assert "name a folder that can be made and written to" in line
+
+
 def test_a_module_of_the_name_of_the_package_beside_the_script_is_refused(capsys, tmp_path):
     (tmp_path / "gradwire.py").touch()
     line = refused(capsys, str(tmp_path / "train.py"))
@@ -203,8 +218,8 @@ def test_help_has_examples_and_both_kinds_of_flags(capsys, monkeypatch):
             },
         ),
         (
-            ["--trace", "/runs/../run"],  # ranks may have other working directories
-            {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "1", "GRADWIRE_TRACE": "/run"},
+            ["--trace", f"{tempfile.gettempdir()}/runs/.."],
+            {"GRADWIRE": "1", "GRADWIRE_SUMMARY": "1", "GRADWIRE_TRACE": tempfile.gettempdir()},
         ),
     ],
 )

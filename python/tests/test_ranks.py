@@ -126,12 +126,31 @@ def with_wrong_ways(ranks):
         assert raised.value.code == "invalid_spec"
     for call, wrong in [
         (ranks.broadcast, "none+feedback"),
-        (ranks.reduce_scatter, "none+feedback"),
+        (ranks.all_gather, "none+feedback"),
         (ranks.reduce_scatter, "none+route:tree"),
         (ranks.all_gather, "none+route:hierarchical"),
     ]:
         with pytest.raises(gradwire.Error):
             call(x, way=wrong, name="x")
+
+
+def with_wrong_arguments(ranks):
+    x = np.ones(4, dtype=np.float32)
+    for wrong in ("fp16", None, 1.0, -1, 2, 2**40):
+        words = rf"root is {wrong!r}; give a rank from 0 to 1, and a way behind it"
+        with pytest.raises((TypeError, ValueError), match=words):
+            ranks.broadcast(x, wrong)
+    for call in (ranks.all_reduce, ranks.broadcast, ranks.reduce_scatter, ranks.all_gather):
+        with pytest.raises(ValueError, match=r"name is 'a\\x00b'; leave out the NUL byte"):
+            call(x, name="a\0b")
+        with pytest.raises(TypeError, match="name is 7; give a text"):
+            call(x, name=7)
+        with pytest.raises(gradwire.Error, match="a way has a NUL byte: leave it out"):
+            call(x, way="fp16\0")
+
+
+def test_arguments_that_are_none_are_named(tmp_path):
+    on_ranks(with_wrong_arguments, 2, tmp_path / "store")
 
 
 def test_what_is_no_way_is_named(tmp_path):
@@ -352,6 +371,18 @@ def test_ranks_without_numbers_are_not_alone_by_mistake(tmp_path, monkeypatch):
         gradwire.connect(store=f"file:{tmp_path}")
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert gradwire.connect(store=f"file:{tmp_path}").rank == 0
+
+
+def test_traced_ranks_leave_a_file_each(tmp_path):
+    on_ranks(exact_sum, 2, tmp_path / "store", trace=tmp_path / "run")
+    left = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert [name.split("-")[0] for name in left] == ["rank0", "rank1"]
+    assert b"all_reduce" in (tmp_path / "run" / left[0]).read_bytes()
+
+
+def test_a_trace_that_cannot_be_written_is_refused_before_others_are_waited_for(tmp_path):
+    with pytest.raises(gradwire.Error, match="name a folder that can be made and written to"):
+        gradwire.connect(0, 2, f"file:{tmp_path}", timeout=600, trace="/proc/no-such-folder")
 
 
 def test_wrong_arguments_raise_with_a_sentence(tmp_path):

@@ -358,6 +358,87 @@ def test_a_state_of_another_version_is_refused():
         assert "this state has version 1; only 2 is known" in said
 
 
+def states_by_step(rank: int) -> list[dict]:
+    """After one step, two, and three."""
+    model, states = gradwire.torch.compress(Ddp(small_model())), []
+    for _ in range(3):
+        train(model, rank, 1)
+        states.append(gradwire.torch.state_dict())
+    return states
+
+
+def at_another_step(rank: int, states, when: str) -> str:
+    """The second rank loads a checkpoint that is two steps older, or none."""
+    old = rank == 1
+    model = Ddp(small_model())
+    if when == "before":
+        gradwire.torch.load_state_dict(states[rank][0 if old else 2])
+    if when != "unchanged":
+        gradwire.torch.compress(model)
+    if when == "later":
+        train(model, rank, 2)
+    if when != "before" and not (old and when == "not loaded"):
+        gradwire.torch.load_state_dict(states[rank][0 if old else 2])
+    with pytest.raises(ValueError) as refused:
+        train(model, rank, 1)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("when", ["before", "after", "later", "not loaded", "unchanged"])
+def test_ranks_at_different_steps_are_named_on_all_ranks(when):
+    states = on_ranks(3, states_by_step)
+    environment = {"GRADWIRE": "1" if when == "unchanged" else "0"}
+    for said in on_ranks(3, at_another_step, states, when, environment=environment):
+        step = 0 if when == "not loaded" else 1
+        words = f"ranks do not agree: rank 1 is at step {step} where rank 0 is at step 3"
+        assert said.startswith(f"gradwire: {words} of Sequential; load checkpoints"), said
+
+
+def loaded_by_one(rank: int, states) -> str:
+    """In the middle of a training, which the others go on with."""
+    model = gradwire.torch.compress(Ddp(small_model()))
+    train(model, rank, 1)
+    if rank == 1:
+        gradwire.torch.load_state_dict(states[rank][2])
+    with pytest.raises(distributed.DistBackendError) as refused:
+        train(model, rank, 1)
+    return str(refused.value)
+
+
+def test_a_rank_that_loads_alone_is_told_so():
+    first, second = on_ranks(2, loaded_by_one, on_ranks(2, states_by_step))
+    assert "load_state_dict on all ranks" in second, second
+
+
+def in_a_mesh(rank: int) -> str:
+    """Ranks 0 to 3 in two rows and two columns, of which the last is at another step."""
+    rows = [distributed.new_group([0, 1]), distributed.new_group([2, 3])]
+    columns = [distributed.new_group([0, 2]), distributed.new_group([1, 3])]
+    with pytest.raises(ValueError) as refused:
+        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7)
+    return str(refused.value)
+
+
+def test_all_ranks_of_a_mesh_hear_of_another_step():
+    for said in on_ranks(4, in_a_mesh):
+        assert "do not agree: rank 3 is at step 9 where rank " in said
+        assert " is at step 7 of Net; load checkpoints" in said
+
+
+def gathers_of(rank: int) -> int:
+    """Comparisons in three steps."""
+    made = []
+    compare = agreement.check_steps
+    agreement.check_steps = lambda *arguments: made.append(compare(*arguments))
+    model = gradwire.torch.compress(Ddp(small_model()))
+    train(model, rank, 3)
+    return len(made)
+
+
+def test_steps_are_compared_once():
+    assert on_ranks(2, gathers_of) == [1, 1]
+
+
 # -------------------------------------------------------------------------------------------------
 # Arguments
 
@@ -387,6 +468,10 @@ def objects(rank: int) -> None:
             gradwire.torch.compress(model, seed=seed)
         with pytest.raises((TypeError, ValueError), match=words):
             gradwire.torch.residual(model, optimizer, seed=seed)
+    for wrong in ({"warmup": 1.5}, {"warmup": "5"}, {"reuse": 1.5}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(TypeError, match=rf"{name} is {value!r}; take a whole number"):
+            gradwire.torch.residual(model, optimizer, **wrong)
     for codec in ("sign+feedbak", "sign+feedback:momentum=0.9", "sign+route:snake"):
         with pytest.raises(ValueError, match="feedbak|momentum|snake"):
             gradwire.torch.compress(model, codec)

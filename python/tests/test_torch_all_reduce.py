@@ -73,6 +73,28 @@ def test_counters_are_in_the_state():
         assert not torch.equal(earlier, later)
 
 
+def goes_on_from(rank: int, states: list[dict]) -> str:
+    gradwire.torch.load_state_dict(states[rank])
+    with pytest.raises(ValueError) as refused:
+        reduced("a")
+    return str(refused.value)
+
+
+def calls_by_step(rank: int) -> list[dict]:
+    states = []
+    for _ in range(2):
+        reduced("a")
+        states.append(gradwire.torch.state_dict())
+    return states
+
+
+def test_ranks_with_checkpoints_of_different_steps_are_named():
+    saved = on_ranks(3, calls_by_step)
+    for said in on_ranks(3, goes_on_from, [saved[0][1], saved[1][0], saved[2][1]]):
+        words = "rank 1 has made 1 calls of all_reduce with the name 'a' where rank 0 has made 2"
+        assert said.startswith(f"gradwire: ranks do not agree: {words}; load checkpoints"), said
+
+
 def in_a_group_of_others(rank: int) -> None:
     group = distributed.new_group([0])
     if rank == 0:
@@ -84,3 +106,24 @@ def in_a_group_of_others(rank: int) -> None:
 
 def test_a_rank_that_is_not_in_the_group_is_told():
     on_ranks(2, in_a_group_of_others)
+
+
+def with_momentum(rank: int) -> list[list[float]]:
+    """What comes of ones, call by call."""
+    received = {"exact": [], "sparse": []}
+    ways = ("none+feedback:momentum=0.5", "topk:density=0.25,select=exact+feedback:momentum=0.5")
+    for _ in range(4):
+        for (name, sums), way in zip(received.items(), ways, strict=True):
+            tensor = torch.tensor([1.0, 2.0, 3.0, 4.0])
+            gradwire.torch.all_reduce(tensor, way, name=name)
+            sums.append(tensor.tolist())
+    return list(received.values())
+
+
+def test_momentum_is_that_of_the_gradients_also_of_what_is_held_back():
+    """As SGD has it: the momentum m becomes m / 2 + g, and what is not sent grows by it."""
+    for exact, sparse in on_ranks(2, with_momentum):
+        assert [sums[3] for sums in exact] == [8, 12, 14, 15]
+        assert sum(1 for sums in sparse for each in sums if each) == 4
+        assert sparse[0] == [0, 0, 0, 8]
+        assert sparse[1] in ([0, 0, 15, 0], [0, 0, 0, 12])

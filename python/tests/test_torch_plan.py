@@ -112,17 +112,33 @@ def differing(rank: int, first: dict | None, second: dict | None) -> str:
     return str(refused.value)
 
 
-def test_a_rank_with_another_plan_is_named_on_all_ranks():
-    plan, other = plan_of(WAYS), plan_of(WAYS[1:])
+def test_a_rank_with_another_plan_is_named_with_the_first_layer_that_differs():
+    plan, other = (
+        {
+            "gradwire_plan": 1,
+            "layers": [
+                {"layers": "hid*", "way": "fp16"},
+                {"layers": "head", "stages": [{"way": "none"}, {"from_step": 9, "way": way}]},
+            ],
+        }
+        for way in ("sign", "sign+feedback")
+    )
     for said in on_ranks(3, differing, plan, other):
-        assert said.startswith("gradwire: ranks do not agree: rank 1 has the plan ")
-        assert "where rank 0 has the plan " in said and len(said) < 300
+        assert said.startswith(
+            "gradwire: ranks do not agree: rank 1 has none, from step 9 on sign:bucket="
+        ), said
+        assert "+feedback for head in its plan where rank 0 has none, from step 9 on sign:" in said
     for said in on_ranks(2, differing, plan, None):
         assert "rank 1 has no plan where rank 0 has the plan " in said, said
+    reasoned = {**plan, "default": {"way": "none", "reason": "of another file"}}
+    for said in on_ranks(2, differing, plan, reasoned):
+        assert "rank 1 has the plan " in said and " (by its hash) where rank 0 has " in said
 
 
 def refused_plans(rank: int, path: str) -> list[str]:
     model = Ddp(Model())
+    endless: dict = {}
+    endless["gradwire_plan"] = endless
     wrong = [
         {"plan": 7},
         {"plan": "/no/such/plan.json"},
@@ -132,6 +148,14 @@ def refused_plans(rank: int, path: str) -> list[str]:
         {"plan": plan_of(WAYS), "exact": ["head"]},
         {"plan": plan_of(["sign+feedback:momentum=0.9"])},
         {"plan": {"gradwire_plan": 1, "layers": [{"layers": "haed", "way": "none"}]}},
+        {"plan": path + ".2"},
+        {"plan": {"gradwire_plan": 1, "layers": [{"layers": "head", "way": "grdi"}]}},
+        {"plan": {"gradwire_plan": 1, "default": {"stages": [{"way": "none"}, {"way": None}]}}},
+        {"plan": {"gradwire_plan": 1, "default": {"way": "none", "reason": {1: 2}}}},
+        {"plan": {"gradwire_plan": True}},
+        {"plan": {"gradwire_plan": 1, "layers": [{"layers": "a\0b", "way": "none"}]}},
+        {"plan": endless},
+        {"codec": "sign\0"},
     ]
     said = []
     for arguments in wrong:
@@ -144,6 +168,9 @@ def refused_plans(rank: int, path: str) -> list[str]:
 def test_wrong_plans_are_refused_before_ranks_wait(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text('{\n "gradwire_plan": 1,\n "defualt": {}\n}')
+    entries = [{"layers": name, "way": "none"} for name in ("haed", "head", "bodi.*")]
+    other = json.dumps({"gradwire_plan": 1, "layers": entries}, indent=1)
+    (tmp_path / "plan.json.2").write_text(other)
     said = iter(on_ranks(2, refused_plans, str(path))[0])
     assert "plan is 7; give the path" in next(said)
     assert "/no/such/plan.json" in next(said)
@@ -151,7 +178,84 @@ def test_wrong_plans_are_refused_before_ranks_wait(tmp_path):
     for _ in range(3):
         assert "leave out the other arguments" in next(said)
     assert "momentum" in next(said)
-    assert "no layer matches 'haed' of the plan" in next(said)
+    assert "no layer matches 'haed' (plan['layers'][0]) of the plan" in next(said)
+    two = f"no layer matches 'haed' ({path}.2, line 4), 'bodi.*' ({path}.2, line 12) of the plan"
+    assert two in next(said)
+    assert next(said).startswith("plan['layers'][0]['way']: unknown codec 'grdi'")
+    words = "plan['default']['stages'][1]['way']: 'way' is a text: expected one here, not None"
+    assert next(said) == words
+    assert next(said) == "plan['default']['reason']: keys are texts, and one is 1"
+    assert "expected 1 here, not True" in next(said)
+    assert next(said) == "plan['layers'][0]['layers']: 'layers' has a NUL byte: leave it out"
+    assert "too many brackets in brackets" in next(said)
+    assert next(said) == "a way has a NUL byte: leave it out"
+
+
+def with_its_plan(rank: int, arguments: dict) -> tuple[str, str]:
+    """Weights, and the plan that these arguments make."""
+    model = Ddp(Model(), bucket_cap_mb=0.1)
+    gradwire.torch.compress(model, **arguments, seed=7)
+    train(model, rank)
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+def with_the_plan_of_another(rank: int, arguments: dict) -> tuple[str, str]:
+    other = gradwire.torch.compress(Ddp(Model()), **arguments)
+    plan = gradwire.torch.plan(other)
+    return with_its_plan(rank, {"plan": plan})
+
+
+@pytest.mark.parametrize("codec", ["sign+feedback", None])
+def test_the_plan_that_compress_makes_gives_the_same_bits(codec):
+    arguments = {"codec": codec, "codecs": {"head*": "uniform:bits=2"}, "exact": ["hidden"]}
+    first, second = on_ranks(2, with_its_plan, arguments)
+    assert first == second
+    weights, plan = first
+    assert '"reason": "asked for by head*"' in plan
+    for form in (plan, json.loads(plan)):
+        assert on_ranks(2, with_its_plan, {"plan": form})[0] == (weights, plan)
+    assert on_ranks(2, with_the_plan_of_another, arguments)[0][1] == plan
+
+
+def plan_of_fsdp(rank: int, codec: str) -> str:
+    model = gradwire.torch.compress(fully_shard(Model()), codec)
+    return gradwire.torch.plan(model).json()
+
+
+def test_the_plan_of_fsdp_gives_the_same_bits():
+    (plan,) = set(on_ranks(2, plan_of_fsdp, "uniform:bits=4"))
+    assert '"reason": "biases and norms travel exactly"' in plan
+    assert on_ranks(2, fsdp, None, json.loads(plan)) == on_ranks(2, fsdp, "uniform:bits=4")
+
+
+def without_a_plan(rank: int) -> None:
+    with pytest.raises(ValueError, match="this model is not compressed"):
+        gradwire.torch.plan(Ddp(Model()))
+
+
+def test_what_is_not_compressed_has_no_plan():
+    on_ranks(2, without_a_plan)
+
+
+def plan_and_residual(rank: int) -> str:
+    model = Ddp(Model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradwire.torch.compress(model, plan=plan_of(WAYS))
+    with pytest.raises(ValueError) as refused:
+        gradwire.torch.residual(model, optimizer)
+    gradwire.torch.compress(model)
+    gradwire.torch.residual(model, optimizer, momentum=0)
+    gradwire.torch.compress(model, plan=plan_of(WAYS))  # nothing of the residuals' would be lost
+    gradwire.torch.compress(model)
+    gradwire.torch.residual(model, optimizer)
+    with pytest.raises(ValueError, match="compress would drop them"):
+        gradwire.torch.compress(model, plan=plan_of(WAYS))
+    return str(refused.value)
+
+
+def test_a_plan_and_residual_compression_are_not_mixed():
+    for said in on_ranks(2, plan_and_residual):
+        assert said.startswith("this model travels by a plan, in whose place"), said
 
 
 @pytest.mark.parametrize(
@@ -180,6 +284,26 @@ distributed.destroy_process_group()
 """
 
 
+def test_a_relative_path_is_of_the_folder_in_which_a_program_starts(tmp_path):
+    """Which goes elsewhere before it needs the plan."""
+    (tmp_path / "plan.json").write_text('{"gradwire_plan": 1, "default": {"way": "fp16"}}')
+    (tmp_path / "script.py").write_text(
+        "import os, torch\nos.chdir('/')\n"
+        "from gradwire.torch import settings\n"
+        "print(os.environ['GRADWIRE_PLAN'], settings.from_environment().plan)"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "GRADWIRE_PLAN": "plan.json"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "plan.json") in done.stdout and "fp16" in done.stdout
+
+
 def run(folder, plan: str, *flags: str) -> subprocess.CompletedProcess:
     (folder / "script.py").write_text(SCRIPT)
     (folder / "plan.json").write_text(plan)
@@ -201,7 +325,9 @@ def test_gradwire_run_takes_a_plan(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "1 of 4 layers (49 % of the gradients) travel as fp16" in done.stderr
     assert "the others exactly; by a plan; 2 ranks" in done.stderr
-    assert "no layer matches '9.*' of the plan" in done.stderr
+    place = f"'9.*' of {tmp_path / 'plan.json'}, line 1"
+    assert f"no layer of Sequential matches {place}; there are, for instance, 0.w" in done.stderr
+    assert f"gradwire: no layer of any model matched {place}" in done.stderr
 
 
 def test_a_plan_for_later_is_announced_as_such(tmp_path):
@@ -271,6 +397,70 @@ def test_a_gradient_that_brings_what_was_kept_must_not_be_thrown_away():
     first, later = on_ranks(2, until_nothing_is_owed)[0]
     assert "thrown away without a step" in first
     assert later == ""
+
+
+def after_feedback(rank: int) -> tuple[list[str], list[str], list[str]]:
+    """What a plan whose feedback ends with the third step says to skipped steps, and to a scaled
+    loss before each step; and the codec that statistics show after it.
+    """
+    stages = [{"way": "sign+feedback"}, {"from_step": 3, "way": "fp16"}]
+    layers = [{"layers": "*.weight", "stages": stages}]
+    model = Ddp(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)))
+    gradwire.torch.compress(model, plan={"gradwire_plan": 1, "layers": layers})
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    scaled, skipped, codecs = [], [], []
+    for step in range(12):
+        optimizer.zero_grad()
+        scaled.append(_complaint(lambda: scaler.scale(torch.ones(1))))
+        loss = model(torch.ones(2, 64)).sum()
+        skipped.append(_complaint(loss.backward))
+        if step < 6 or step % 3 == 0:
+            optimizer.step()
+        codecs.append(gradwire.torch.stats(model).layers["0.weight"].codec)
+    return scaled, skipped, codecs
+
+
+def _complaint(call) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_what_feedback_forbids_is_allowed_when_it_has_ended():
+    """It ends with step 3, which brings what was held back; step 5 sees that this was used."""
+    scaled, skipped, codecs = on_ranks(2, after_feedback)[0]
+    assert ["loss scaler" in each for each in scaled] == 6 * [True] + 6 * [False]
+    assert skipped == 12 * [""]
+    assert [each.split(":")[0] for each in codecs] == 3 * ["sign"] + 9 * ["fp16"]
+
+
+def goes_on_after_feedback(rank: int, state: dict | None) -> tuple[dict, list[str]]:
+    """From the step with which feedback ends: what it kept is in the state, and still to come."""
+    stages = [{"way": "sign+feedback"}, {"from_step": 2, "way": "none"}]
+    model = Ddp(nn.Linear(64, 64))
+    plan = {"gradwire_plan": 1, "layers": [{"layers": "weight", "stages": stages}]}
+    gradwire.torch.compress(model, plan=plan)
+    if state:
+        gradwire.torch.load_state_dict(state[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    said = []
+    for step in range(6 if state else 2):
+        optimizer.zero_grad()
+        said.append(_complaint(model(torch.ones(2, 64)).sum().backward))
+        if said[-1]:
+            break
+        if not state or step != 0:
+            optimizer.step()
+    return gradwire.torch.state_dict(), said
+
+
+def test_what_a_checkpoint_owes_is_guarded():
+    states = [state for state, _ in on_ranks(2, goes_on_after_feedback, None)]
+    _, said = on_ranks(2, goes_on_after_feedback, states)[0]
+    assert any("thrown away without a step" in each for each in said), said
 
 
 def refused_by_fsdp(rank: int) -> list[str]:

@@ -12,6 +12,7 @@ import pickle
 import gradwire.torch
 import pytest
 import torch
+from gradwire.torch import ddp
 from test_torch_ddp import Mixed, Sparse, batches, small_model, train
 from torch import distributed, nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -208,6 +209,35 @@ def test_a_copy_is_compressed_as_its_original(way, explicit, when):
     one, other = on_ranks(2, copied, way, explicit, when, environment=environment)
     assert one == other
     assert one[1]
+
+
+def saved_model(rank: int, feedback: bool, earlier: bool) -> bytes:
+    """By a version in which feedback was a setting for all layers, or by this one."""
+    added = "+feedback" if feedback and not earlier else ""
+    model = Ddp(Net())
+    codecs = {"inner.0.*": f"uniform:bits=4{added}"}
+    gradwire.torch.compress(model, f"sign{added}", codecs=codecs)
+    if earlier:
+        kept = model.__dict__[ddp._KEPT]
+        del kept["plan"]
+        kept["feedback"] = feedback
+    return pickle.dumps(model)
+
+
+def loaded_model(rank: int, files: list[bytes]) -> tuple[str, str]:
+    model = pickle.loads(files[rank])
+    train(model, rank, 4)
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+def test_a_model_that_an_earlier_version_saved_is_compressed_alike(feedback):
+    old, new = (
+        on_ranks(2, loaded_model, on_ranks(2, saved_model, feedback, earlier))
+        for earlier in (True, False)
+    )
+    assert old == new
+    assert ("+feedback" in old[0][1]) == feedback
 
 
 def copied_with_residuals(rank: int, explicit: bool) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def slices_of(trace: bytes) -> list[Slice]:
     for packet in packets:
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
-            names[track.uuid] = track.name or track.process.process_name
+            names[track.uuid] = track.name
             parents[track.uuid] = track.parent_uuid
             continue
         track = packet.track_event.track_uuid
@@ -128,6 +129,22 @@ def test_every_rank_has_its_tracks(slices):
     assert set(tracks) == {f"rank {rank}" for rank in range(RANKS)}
     for names in tracks.values():
         assert {"hook", "future", "operations", "lane 0", "lane 1"} <= names
+
+
+def test_tracks_are_shown_in_the_order_of_the_documentation(job):
+    packets = perfetto_trace_pb2.Trace.FromString(join(job)).packet
+    tracks = [each.track_descriptor for each in packets if each.HasField("track_descriptor")]
+    ranks = {track.uuid: track.name for track in tracks if not track.parent_uuid}
+    for track in tracks:
+        if track.uuid in ranks:  # a process would not keep the order of its tracks
+            assert track.child_ordering == perfetto_trace_pb2.TrackDescriptor.EXPLICIT
+            assert not track.HasField("process")
+    kinds = re.compile("hook|future|operations|preparation|lane")
+    for uuid in ranks:
+        shown = [track for track in tracks if track.parent_uuid == uuid]
+        shown.sort(key=lambda track: track.sibling_order_rank)
+        order = list(dict.fromkeys(kinds.match(track.name)[0] for track in shown))
+        assert order == ["hook", "future", "operations", "preparation", "lane"]
 
 
 def test_every_send_has_its_receive(slices):
@@ -248,6 +265,36 @@ def test_clocks_that_are_far_apart_are_joined(tmp_path):
     # Half of the quickest of 16 answers, on a busy machine, in nanoseconds.
     assert min(took) > -10e6
     assert max(each.end for each in slices) - min(each.begin for each in slices) < 100e9
+
+
+def join_what_is_left(folder: Path) -> subprocess.CompletedProcess:
+    command = [PROGRAM, "trace", folder, "-o", folder / "joined"]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_damaged_file_and_a_missing_one_do_not_hide_the_others(job, tmp_path):
+    shutil.copytree(job / "run", tmp_path / "run")
+    left = {path.name.split("-")[0]: path for path in (tmp_path / "run").iterdir()}
+    left["rank1"].write_bytes(left["rank1"].read_bytes()[:-1])
+    left["rank3"].unlink()
+    done = join_what_is_left(tmp_path / "run")
+    assert done.returncode == 1
+    assert f"{left['rank1']} is no trace" in done.stderr
+    assert "it has not the length that it says" in done.stderr
+    assert "rank 1 left no trace" in done.stderr
+    assert "rank 3 left no trace" in done.stderr
+    assert "2 ranks" in done.stdout
+    slices = slices_of((tmp_path / "run" / "joined").read_bytes())
+    assert {each.process for each in slices} == {"rank 0", "rank 2"}
+
+
+def test_when_no_file_can_be_read_nothing_is_written(tmp_path):
+    (tmp_path / "rank0.gwtrace").write_text("no trace")
+    done = join_what_is_left(tmp_path)
+    assert done.returncode == 1
+    assert f"{tmp_path}/rank0.gwtrace" in done.stderr
+    assert "no trace in" in done.stderr and "can be read" in done.stderr
+    assert not (tmp_path / "joined").exists()
 
 
 def test_a_folder_without_traces_is_refused(tmp_path):

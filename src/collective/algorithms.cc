@@ -10,8 +10,8 @@
 namespace gradwire {
 
 const std::vector<const Algorithm*>& algorithms() {
-  static const std::vector<const Algorithm*> kAll{&kSra, &kRing, &kTree, &kAllgather,
-                                                  &kHierarchical, &kHierarchicalExact};
+  static const std::vector<const Algorithm*> kAll{&kSra,       &kRing,         &kTree,
+                                                  &kAllgather, &kHierarchical, &kHierarchicalExact};
   return kAll;
 }
 
@@ -47,9 +47,8 @@ const char* name_of(Collective collective) noexcept {
 
 const char* name_of(Op op) noexcept {
   constexpr std::array<const char*, kOps> kNames{
-      "measure",       "take",   "fit",  "load",   "add",  "finish",     "store",
-      "keep_rounding", "encode", "keep", "decode", "echo", "decode_add", "send",
-      "receive"};
+      "measure", "take", "fit",    "load", "add",        "finish", "store",  "keep_rounding",
+      "encode",  "keep", "decode", "echo", "decode_add", "send",   "receive"};
   return kNames[static_cast<std::size_t>(op)];
 }
 

@@ -99,6 +99,9 @@ const Algorithm kHierarchical{"hierarchical", "reduce inside hosts, across them,
                               refusal, make<Inside::by_codecs>, 2};
 const Algorithm kHierarchicalExact{"hierarchical-exact",
                                    "the same, with exact messages until they leave the host",
-                                   refusal, make<Inside::exactly>, 2, true};
+                                   refusal,
+                                   make<Inside::exactly>,
+                                   2,
+                                   true};
 
 }  // namespace gradwire

@@ -194,8 +194,8 @@ TEST_F(BrokenSchedule, any_step_done_twice_is_noticed_unless_it_changes_nothing)
   for (std::size_t i = 0; i < program.size(); ++i) {
     const auto found =
         problem(1, [&](auto& steps) { steps.insert(steps.begin() + i, program[i]); });
-    const bool harmless = program[i].op == Op::decode || program[i].op == Op::echo ||
-                          program[i].op == Op::load;
+    const bool harmless =
+        program[i].op == Op::decode || program[i].op == Op::echo || program[i].op == Op::load;
     EXPECT_EQ(found == std::nullopt, harmless) << "step " << i;
   }
 }
@@ -213,9 +213,8 @@ TEST_F(BrokenSchedule, waiting_in_a_circle_is_noticed) {
 }
 
 TEST_F(BrokenSchedule, an_owner_that_keeps_its_exact_sum_is_noticed) {
-  const auto found = problem(2, [&](auto& steps) {
-    *find(steps, Op::echo) = {.op = Op::store, .first = 2, .count = 1};
-  });
+  const auto found = problem(
+      2, [&](auto& steps) { *find(steps, Op::echo) = {.op = Op::store, .first = 2, .count = 1}; });
   ASSERT_TRUE(found);
   EXPECT_NE(found->find("differs"), std::string::npos) << *found;
 }

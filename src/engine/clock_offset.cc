@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <random>
 #include <span>
@@ -55,6 +56,9 @@ class Exchange final : private Inbox {
     wait_until(peer, [&] { return !sending_; });
   }
 
+  /// Peers that left, and why.
+  std::map<std::uint32_t, std::string> take_lost() { return std::move(lost_); }
+
   Words receive(std::uint32_t peer) {
     wanted_ = peer;
     wait_until(peer, [&] { return words_.has_value(); });
@@ -71,6 +75,9 @@ class Exchange final : private Inbox {
       const bool did = router_.progress(*this);
       if (failure_) throw Error(ErrorCode::peer_failed, *failure_);
       if (done()) return;
+      if (const auto lost = lost_.find(peer); lost != lost_.end()) {
+        throw Error(ErrorCode::peer_failed, describe(peer, lost->second));
+      }
       const auto now = Clock::now();
       if (now > deadline_) {
         throw Error(ErrorCode::timeout,
@@ -96,8 +103,16 @@ class Exchange final : private Inbox {
     wanted_.reset();
   }
   void sent(std::uint64_t) noexcept override { sending_ = false; }
+  /// One that has left matters only to those who wait for it: it may have been done.
   void failed(const Failure& failure) noexcept override {
-    failure_ = fmt::format("rank {} failed: {}", failure.peer, failure.reason);
+    if (failure.fault == Fault::lost) {
+      lost_[failure.peer] = failure.reason;
+    } else {
+      failure_ = describe(failure.peer, failure.reason);
+    }
+  }
+  static std::string describe(std::uint32_t peer, const std::string& reason) {
+    return fmt::format("rank {} failed: {}", peer, reason);
   }
 
   Router& router_;
@@ -107,6 +122,7 @@ class Exchange final : private Inbox {
   bool sending_ = false;
   std::optional<std::uint32_t> wanted_;  // the peer whose next message is for us
   std::optional<Words> words_;
+  std::map<std::uint32_t, std::string> lost_;
   std::optional<std::string> failure_;
 };
 
@@ -156,19 +172,19 @@ std::uint64_t draw_communicator_number() {
   return (std::uint64_t{random()} << 32) | random();
 }
 
-trace::Origin agree_on_origin(Router& router, std::uint32_t rank, std::uint32_t size,
-                              Deadline deadline) {
+Agreement agree_on_origin(Router& router, std::uint32_t rank, std::uint32_t size,
+                          Deadline deadline) {
   Exchange exchange(router, deadline);
   if (rank > 0) {
     const Words told = answer_rank_0(exchange);
-    return {told.communicator, told.clock_ns, rank, size};
+    return {{told.communicator, told.clock_ns, rank, size}, exchange.take_lost()};
   }
   const std::uint64_t communicator = draw_communicator_number();
   for (std::uint32_t peer = 1; peer < size; ++peer) {
     const std::int64_t ahead_ns = measure_offset(exchange, peer);
     exchange.send(peer, {.clock_ns = ahead_ns, .communicator = communicator});
   }
-  return {communicator, 0, rank, size};
+  return {{communicator, 0, rank, size}, exchange.take_lost()};
 }
 
 }  // namespace gradwire::engine

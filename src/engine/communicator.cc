@@ -121,6 +121,7 @@ class Ranked final : public Communicator {
   ~Ranked() override {
     if (!home_.here()) {
       static_cast<void>(engine_.release());
+      static_cast<void>(recorder_.release());
       return;
     }
     engine_.reset();
@@ -342,7 +343,7 @@ class Ranked final : public Communicator {
   const Ranks ranks_;
   const std::uint32_t me_;
   const bool in_memory_;
-  const std::unique_ptr<trace::Recorder> recorder_;  // null: no trace
+  std::unique_ptr<trace::Recorder> recorder_;  // null: no trace
   Residuals residuals_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
@@ -363,8 +364,10 @@ void check_options(const ConnectOptions& options) {
   if (options.timeout.count() <= 0) {
     refuse(fmt::format("a timeout of {} ms: take more than 0", options.timeout.count()));
   }
-  if (options.tuning.threads > 64)
+  if (!options.trace.empty()) trace::make_trace_folder(options.trace);
+  if (options.tuning.threads > 64) {
     refuse(fmt::format("{} threads: take at most 64", options.tuning.threads));
+  }
   if (options.tuning.algorithm != "auto") {  // whether these ranks can use it is seen when they do
     static_cast<void>(find_algorithm(options.tuning.algorithm, Collective::all_reduce, {}));
   }
@@ -440,9 +443,9 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
   share_cores(engine, options, connected.on_this_host);
   std::unique_ptr<trace::Recorder> recorder;
   if (!options.trace.empty()) {
-    recorder = std::make_unique<trace::Recorder>(
-        options.trace,
-        engine::agree_on_origin(*connected.router, options.rank, options.size, deadline));
+    auto agreed = engine::agree_on_origin(*connected.router, options.rank, options.size, deadline);
+    recorder = std::make_unique<trace::Recorder>(options.trace, agreed.origin);
+    engine.lost = std::move(agreed.lost);
   }
   return std::make_unique<Ranked>(std::move(connected.router), engine, options,
                                   std::move(recorder));

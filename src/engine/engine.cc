@@ -27,14 +27,14 @@ bool has_message(Op op) { return op == Op::encode || op == Op::decode || op == O
 Engine::Engine(std::unique_ptr<Router> transport, const EngineOptions& options)
     : transport_(std::move(transport)),
       options_(options),
-      recording_(options.recorder != nullptr
-                     ? std::make_unique<const Recording>(*options.recorder)
-                     : nullptr),
+      recording_(options.recorder != nullptr ? std::make_unique<const Recording>(*options.recorder)
+                                             : nullptr),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       lanes_(options.lanes),
       preparing_(std::max(1u, options.workers)),
       mailboxes_(options.size),
       unsent_to_(options.size),
+      lost_(options.lost),
       workers_(options.workers) {
   std::span<std::byte> memory = transport_ ? transport_->send_memory() : std::span<std::byte>();
   if (memory.empty()) {

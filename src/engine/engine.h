@@ -36,7 +36,8 @@ struct EngineOptions {
   bool in_memory = false;         ///< no message leaves the host: none is sealed
   std::uint32_t cores = 1;        ///< of this host, per rank on it
   std::size_t message_bytes = 0;  ///< to encode into, when the transport has no memory of its own
-  trace::Recorder* recorder = nullptr;  ///< outlives the engine; none: nothing is recorded
+  trace::Recorder* recorder = nullptr;          ///< outlives the engine; none: nothing is recorded
+  std::map<std::uint32_t, std::string> lost{};  ///< peers that have left already, and why
 };
 
 class Engine final : private Inbox {

@@ -1,10 +1,9 @@
 #include "engine/lane.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 
 #include "codec/each_sent.h"
+#include "tensor/arithmetic.h"
 #include "tensor/cast.h"
 
 namespace gradwire::engine {
@@ -57,7 +56,7 @@ void prepare(Lane& lane) noexcept {
   if (residual == nullptr) return;
   take_next(lane, source, [&](std::size_t first, ConstTensorView numbers) {
     if (op == Op::measure) {
-      source.finite = all_finite(numbers);
+      source.finite = kernels::all_finite(numbers);
     } else {
       residual->accumulate(first, numbers, source.feedback);
     }
@@ -181,14 +180,6 @@ Status echo(Lane& lane) noexcept {
 // ---------------------------------------------------------------------------------------------
 // What is kept
 
-double energy_of(std::span<const float> numbers) noexcept {
-  std::array<double, 8> sums{};  // that do not wait for one another
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    sums[i % sums.size()] += double{numbers[i]} * double{numbers[i]};
-  }
-  return std::accumulate(sums.begin(), sums.end(), 0.0);
-}
-
 /// A segment of a message made here, and what it was made of.
 struct Made {
   FrameReader& frame;
@@ -200,10 +191,10 @@ struct Made {
 Status measure(const Made& made, std::span<float> scratch, TensorStatistics& found) noexcept {
   const TensorView rest{scratch.data(), scratch.size(), Dtype::f32};
   kernels::cast(made.numbers, rest, Into::assign);
-  found.energy = energy_of(scratch);
-  for (float& number : scratch) number = -number;
+  found.energy = kernels::energy(scratch);
+  kernels::scale(scratch, -1);
   const Status status = made.frame.decode_add(made.index, rest);
-  found.squared_error = energy_of(scratch);
+  found.squared_error = kernels::energy(scratch);
   return status;
 }
 
@@ -242,10 +233,11 @@ Status keep_part(Lane& lane, const Part& part, const Made& made) noexcept {
   }
   if (!measured) return keep_rest(lane, part, made, scratch);
   TensorStatistics& found = lane.spend(part.item.source);
-  found.energy = energy_of({static_cast<const float*>(made.numbers.data), made.numbers.count});
+  found.energy =
+      kernels::energy({static_cast<const float*>(made.numbers.data), made.numbers.count});
   const Status status = keep_rest(lane, part, made, scratch);
   const std::span<const float> kept(part.residual()->numbers);
-  found.squared_error = energy_of(kept.subspan(part.kept_at(), made.numbers.count));
+  found.squared_error = kernels::energy(kept.subspan(part.kept_at(), made.numbers.count));
   return status;
 }
 
@@ -265,12 +257,6 @@ Status keep(Lane& lane) noexcept {
 
 // ---------------------------------------------------------------------------------------------
 // Numbers
-
-void divide(TensorView sum, float divisor) noexcept {
-  const std::span<float> numbers(static_cast<float*>(sum.data), sum.count);
-  const float scale = 1 / divisor;
-  for (float& number : numbers) number *= scale;
-}
 
 /// This rank's numbers enter a sum as they are, so that nothing of them is held back.
 void enter(const Part& part, Into into) noexcept {
@@ -298,7 +284,7 @@ void compute(Lane& lane) noexcept {
       case Op::add:
         return enter(part, Into::add);
       case Op::finish:
-        return divide(part.sum, divisor);
+        return kernels::scale({static_cast<float*>(part.sum.data), part.sum.count}, 1 / divisor);
       case Op::store:
         return store(part);
       default:

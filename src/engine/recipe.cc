@@ -12,8 +12,8 @@ namespace {
 std::size_t bytes_of(const Shape& shape, std::size_t elements, const Routine& routine) {
   static const Codec kExact = Codec::parse("none");
   const std::size_t exact = routine.has_exact ? max_frame_bytes(kExact, elements) : 0;
-  return std::max({exact, max_frame_bytes(shape.codec, elements),
-                   max_frame_bytes(shape.sums_codec, elements)});
+  return std::max(
+      {exact, max_frame_bytes(shape.codec, elements), max_frame_bytes(shape.sums_codec, elements)});
 }
 
 /// The shapes of a line's items, for functions that look at one line alone.
@@ -93,10 +93,10 @@ Load load_of(const Lined& lined, std::size_t piece) {
   for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
     const Range range = lined.line.cut.chunk(piece, chunk, chunks);
     load.elements += range.size();
-    lined.line.layout.each_part(
-        range, [&](std::size_t item, std::size_t, std::size_t count, std::size_t) {
-          load.bytes += lined.bytes(item, count);
-        });
+    lined.line.layout.each_part(range,
+                                [&](std::size_t item, std::size_t, std::size_t count, std::size_t) {
+                                  load.bytes += lined.bytes(item, count);
+                                });
   }
   return load;
 }

@@ -12,6 +12,9 @@ using trace::Kind;
 using trace::Message;
 using trace::State;
 
+// With a disk, when callers wait for an error. All that a recorder keeps is written in 64 ms.
+constexpr auto kPatience = std::chrono::milliseconds(200);
+
 /// Those of its message, or of the numbers it computes with.
 std::uint64_t bytes_of(const Lane& lane) noexcept {
   switch (lane.step().op) {
@@ -25,8 +28,6 @@ std::uint64_t bytes_of(const Lane& lane) noexcept {
       return lane.elements() * sizeof(float);
   }
 }
-
-constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
 
 Message message_of(Op op) noexcept {
   return op == Op::send ? Message::sent : op == Op::receive ? Message::received : Message::none;
@@ -56,10 +57,10 @@ void Recording::begun(Lane& lane) const noexcept {
   };
   if (!lane.source) {
     for (const Share& share : lane.shares) {
-      share.line->layout.each_part(
-          share.range, [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
-            see(operation.items[share.line->items[index]].source);
-          });
+      share.line->layout.each_part(share.range,
+                                   [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
+                                     see(operation.items[share.line->items[index]].source);
+                                   });
     }
   }
   const bool none = first == operation.layers.size();
@@ -71,7 +72,7 @@ Event Recording::step_of(const Lane& lane, std::int64_t begin_ns) const noexcept
   const Op op = lane.step().op;
   return {.begin_ns = begin_ns,
           .end_ns = trace::now_ns(),
-          .number = lane.source ? kNoPiece : lane.tag,
+          .number = lane.source ? trace::kNoPiece : lane.tag,
           .bytes = bytes_of(lane),
           .what = ops_[static_cast<std::size_t>(op)],
           .layer = lane.layer,
@@ -116,12 +117,12 @@ Error Recording::failed(const Error& error, std::span<Lane> lanes,
     if (under_way) add_unfinished(step_of(lane, lane.idle_since_ns));
   }
   for (const auto& operation : operations) add_unfinished(event_of(*operation));
-  const std::string failure = recorder_.save();
-  return {error.code(),
-          failure.empty()
-              ? fmt::format("{}. What this rank did last is in {}; gradwire trace shows it",
-                            error.what(), recorder_.path())
-              : fmt::format("{}. What this rank did last is lost: {}", error.what(), failure)};
+  const auto failure = recorder_.save_within(kPatience);
+  const std::string what =
+      !failure ? fmt::format("is being written to {}; gradwire trace shows it", recorder_.path())
+      : failure->empty() ? fmt::format("is in {}; gradwire trace shows it", recorder_.path())
+                         : fmt::format("is lost: {}", *failure);
+  return {error.code(), fmt::format("{}. What this rank did last {}", error.what(), what)};
 }
 
 }  // namespace gradwire::engine

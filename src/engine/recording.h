@@ -23,7 +23,8 @@ class Recording {
   void step_done(Lane& lane) const noexcept { step_done(lane, lane.idle_since_ns); }
   void operation_done(const Operation& operation) const noexcept;
 
-  /// Records what was under way and saves the trace. Returns the error with the name of the file.
+  /// Records what was under way and saves the trace. Returns the error with the name of the file,
+  /// after a fifth of a second at the latest: a slower disk goes on meanwhile.
   Error failed(const Error& error, std::span<Lane> lanes,
                std::span<const std::shared_ptr<Operation>> operations) const;
 

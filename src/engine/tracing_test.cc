@@ -6,9 +6,11 @@
 #include <map>
 #include <set>
 
+#include "engine/clock_offset.h"
 #include "engine/engine_test_ranks.h"
 #include "trace/timeline.h"
 #include "trace/trace_test_folder.h"
+#include "transport/inproc.h"
 
 namespace gradwire {
 namespace {
@@ -39,7 +41,7 @@ std::vector<trace::RankTrace> traces_of(const ConnectOptions& options) {
     RanksHere ranks = Communicator::in_process(kRanks, options);
     on_all_ranks(ranks, exchange);
   }
-  return trace::read_traces(options.trace);
+  return trace::read_traces(options.trace).traces;
 }
 
 class Tracing : public testing::TestWithParam<std::string> {
@@ -140,6 +142,27 @@ TEST(TracingFailure, ranks_write_what_they_waited_for_and_the_error_names_the_fi
   }
 }
 
+TEST(TracingFailure, slow_disk_does_not_hold_the_error_back) {
+  const trace::TestFolder folder;
+  auto ranks = Communicator::in_process(
+      2, {.timeout = std::chrono::milliseconds(300), .trace = folder.path});
+  const std::string path = ranks[0]->recorder()->path();
+  const trace::SlowDisk disk(path);
+  Numbers x = integers(100, 0);
+  const Tensor tensor{"alone", {x.data(), x.size()}};
+  Work work = ranks[0]->all_reduce({&tensor, 1});
+  std::string heard;
+  try {
+    work.wait_for(std::chrono::seconds(20));  // of which it needs one
+  } catch (const Error& error) {
+    heard = error.what();
+  }
+  EXPECT_NE(heard.find("is being written to " + path), std::string::npos) << heard;
+  disk.write_all();
+  ranks.clear();
+  EXPECT_FALSE(trace::read_trace(path).events.empty());
+}
+
 /// Ranks that meet in a store, each in a thread; what became of connecting, and of `exchange`.
 std::vector<std::string> connect_and_exchange(const std::string& transport,
                                               const std::vector<std::string>& trace_of_rank) {
@@ -173,7 +196,7 @@ TEST_P(TracedTransport, ranks_that_connect_agree_on_number_and_clock) {
   const auto errors =
       connect_and_exchange(GetParam(), std::vector<std::string>(kRanks, folder.path));
   for (const std::string& error : errors) EXPECT_EQ(error, "");
-  const auto traces = trace::read_traces(folder.path);
+  const auto traces = trace::read_traces(folder.path).traces;
   ASSERT_EQ(traces.size(), kRanks);
   for (const trace::RankTrace& trace : traces) {
     EXPECT_EQ(trace.origin.communicator, traces[0].origin.communicator);
@@ -185,11 +208,81 @@ TEST_P(TracedTransport, ranks_that_connect_agree_on_number_and_clock) {
 INSTANTIATE_TEST_SUITE_P(Transports, TracedTransport, testing::Values("shm", "tcp"),
                          [](const auto& tested) { return tested.param; });
 
+TEST(TracingAgreement, rank_that_leaves_when_it_was_measured_does_not_disturb_others) {
+  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  auto routers = make_inproc(3, 4096);
+  std::vector<engine::Agreement> agreed(3);
+  std::vector<std::string> errors(3);
+  const auto agree = [&](std::uint32_t rank) {
+    try {
+      agreed[rank] = engine::agree_on_origin(*routers[rank], rank, 3, deadline);
+    } catch (const Error& error) {
+      errors[rank] = error.what();
+    }
+  };
+  std::thread asks([&] { agree(0); });
+  agree(1);
+  routers[1].reset();
+  agree(2);  // rank 0 waits for it, and has heard that rank 1 is gone
+  asks.join();
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+  for (const std::uint32_t rank : {0u, 2u}) {
+    EXPECT_EQ(agreed[rank].origin.communicator, agreed[1].origin.communicator);
+    EXPECT_TRUE(agreed[rank].lost.contains(1));
+  }
+}
+
+TEST(TracingAgreement, rank_that_leaves_before_is_named) {
+  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  auto routers = make_inproc(2, 4096);
+  routers[1].reset();
+  try {
+    engine::agree_on_origin(*routers[0], 0, 2, deadline);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+    EXPECT_NE(std::string(error.what()).find("rank 1 failed"), std::string::npos) << error.what();
+  }
+}
+
+/// Whatever rank 1's leaving is noticed by, operations that need it fail at once and name it.
+TEST_P(TracedTransport, rank_that_leaves_at_once_is_missed_only_by_operations) {
+  const trace::TestFolder store, folder;
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const auto me =
+            Communicator::connect({.rank = rank,
+                                   .size = 3,
+                                   .store = "file:" + store.path,
+                                   .network = {.transport = GetParam(), .interface = "lo"},
+                                   .trace = folder.path});
+        if (rank != 1) exchange(*me);
+      } catch (const Error& error) {
+        errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(errors[1], "");
+  for (const std::uint32_t rank : {0u, 2u}) {
+    EXPECT_NE(errors[rank].find("rank 1 failed"), std::string::npos) << errors[rank];
+  }
+}
+
 TEST(TracingMismatch, trace_on_some_ranks_only_is_refused_by_all) {
   const trace::TestFolder folder;
   for (const std::string& error : connect_and_exchange("tcp", {folder.path, ""})) {
     EXPECT_NE(error.find("a trace to all or to none"), std::string::npos) << error;
   }
+}
+
+TEST(TracingLanes, traces_of_as_many_as_there_can_be_are_read) {
+  const trace::TestFolder folder;
+  const auto traces = traces_of({.tuning = {.lanes = 64, .threads = 64}, .trace = folder.path});
+  EXPECT_EQ(traces.size(), kRanks);
 }
 
 TEST(TracingOff, nothing_is_recorded) {

@@ -12,6 +12,7 @@
 #include "gradwire/codec.h"
 #include "gradwire/communicator.h"
 #include "gradwire/error.h"
+#include "tensor/arithmetic.h"
 #include "tensor/cast.h"
 
 namespace gradwire {
@@ -91,39 +92,18 @@ void each_stretch(ConstTensorView input, Visit visit) {
   }
 }
 
-/// Looks at exponents only, of a stretch at a time without branches.
-template <typename Bits>
-bool all_finite(const Bits* numbers, std::size_t count, Bits infinity) noexcept {
-  for (std::size_t first = 0; first < count; first += kAtOnce) {
-    const std::size_t end = std::min(count, first + kAtOnce);
-    Bits found = 0;
-    for (std::size_t i = first; i < end; ++i) found |= (numbers[i] & infinity) == infinity ? 1 : 0;
-    if (found != 0) return false;
-  }
-  return true;
-}
-
 /// Refuses to lend it twice: whether an operation gets what is kept must not depend on timing.
 void lend(Residual& residual, const std::string& name) {
   if (residual.lent) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("an operation on a tensor '{}' is under way: wait for it, "
-                    "or give another tensor another name",
-                    name));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("an operation on a tensor '{}' is under way: wait for it, "
+                            "or give another tensor another name",
+                            name));
   }
   residual.lent = true;
 }
 
 }  // namespace
-
-bool all_finite(ConstTensorView input) noexcept {
-  if (input.dtype == Dtype::f32) {
-    return all_finite(static_cast<const std::uint32_t*>(input.data), input.count, 0x7F800000u);
-  }
-  const std::uint16_t infinity = input.dtype == Dtype::f16 ? 0x7C00 : 0x7F80;
-  return all_finite(static_cast<const std::uint16_t*>(input.data), input.count, infinity);
-}
 
 void Residual::accumulate(std::size_t first, ConstTensorView input, const Feedback& how) {
   masking = how.masking;
@@ -134,16 +114,9 @@ void Residual::accumulate(std::size_t first, ConstTensorView input, const Feedba
   }
   momentum.resize(numbers.size());
   float* const speeds = momentum.data() + first;
-  const float own = how.nesterov ? 1 : 0;
-  const float of_momentum = how.nesterov ? how.momentum : 1;
-  each_stretch(input, [&](std::size_t begin, std::span<const float> gradient) {
-    float* const to = kept + begin;
-    float* const speed = speeds + begin;
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-      const float now = how.momentum * speed[i] + gradient[i];
-      to[i] += own * gradient[i] + of_momentum * now;
-      speed[i] = finite_or_zero(now);
-    }
+  each_stretch(input, [&](std::size_t begin, std::span<const float> gradients) {
+    kernels::add_step(gradients, {how.momentum, how.nesterov}, {kept + begin, gradients.size()},
+                      {speeds + begin, gradients.size()});
   });
 }
 
@@ -169,20 +142,15 @@ void Residual::clear(std::size_t first, std::size_t count) noexcept {
 
 void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
                     float divisor) noexcept {
-  float* const kept = numbers.data() + first;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    kept[i] = finite_or_zero((wanted[i] - sent[i]) * divisor);
-  }
+  kernels::keep_rest(wanted, sent, divisor, std::span(numbers).subspan(first, wanted.size()));
   if (masking) std::fill_n(momentum.begin() + static_cast<std::ptrdiff_t>(first), sent.size(), 0);
 }
 
 void Residual::keep_rounding(std::size_t first, std::span<const float> sums, ConstTensorView stored,
                              float divisor) noexcept {
   each_stretch(stored, [&](std::size_t begin, std::span<const float> delivered) {
-    float* const kept = numbers.data() + first + begin;
-    for (std::size_t i = 0; i < delivered.size(); ++i) {
-      kept[i] = finite_or_zero(kept[i] + (sums[begin + i] - delivered[i]) * divisor);
-    }
+    kernels::add_rest(sums.subspan(begin, delivered.size()), delivered, divisor,
+                      std::span(numbers).subspan(first + begin, delivered.size()));
   });
 }
 
@@ -239,11 +207,10 @@ Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
 void Residuals::refuse_while_lent() const {
   for (const auto& [name, residual] : by_name_) {
     if (!residual->lent) continue;
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("an operation on a tensor '{}' is under way: wait for the "
-                    "operations before you save or load residuals",
-                    name));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("an operation on a tensor '{}' is under way: wait for the "
+                            "operations before you save or load residuals",
+                            name));
   }
 }
 

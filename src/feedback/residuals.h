@@ -32,9 +32,6 @@ struct FittedCodec {
   std::uint64_t first_sent = 0;  // numbers, when it was new
 };
 
-/// Whether a residual may take up these numbers: neither NaN nor infinity must come again forever.
-bool all_finite(ConstTensorView input) noexcept;
-
 struct Residual {
   std::vector<float> numbers;
   std::vector<float> momentum{};  // empty while there is none

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = LocatedJson::Kind;
 
-constexpr std::size_t kMostLevels = 16;
+std::string place_of(std::size_t line) { return fmt::format("line {}", line); }
 
 /// Counts the lines that the parser has come past.
 struct CountingIterator {
@@ -66,8 +66,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& key) override {
     LocatedJson& object = *open_.back();
-    if (object.find(key) != nullptr) refuse_line(line_, fmt::format("'{}' is given twice", key));
-    object.members.emplace_back(std::move(key), LocatedJson{.line = line_});
+    if (object.find(key) != nullptr) refuse_here(fmt::format("'{}' is given twice", key));
+    object.members.emplace_back(std::move(key), LocatedJson{.place = place_of(line_)});
     return true;
   }
   bool parse_error(std::size_t, const std::string&,
@@ -78,17 +78,18 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     // It quotes what it has read, which may be no text.
     std::ranges::replace_if(
         why, [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
-    refuse_line(line_, "this is no JSON: " + why);
+    refuse_here("this is no JSON: " + why);
   }
 
  private:
+  [[noreturn]] void refuse_here(const std::string& why) const { refuse_at(place_of(line_), why); }
   /// Where the value belongs that comes now. A member's line is its key's: behind a number the
   /// parser has seen the next line already.
   LocatedJson& place() {
     if (open_.empty()) return root;
     LocatedJson& parent = *open_.back();
     if (parent.kind == Kind::object) return parent.members.back().second;
-    return parent.list.emplace_back(LocatedJson{.line = line_});
+    return parent.list.emplace_back(LocatedJson{.place = place_of(line_)});
   }
   bool add(Kind kind, std::string text, std::uint64_t count = 0) {
     LocatedJson& value = place();
@@ -98,7 +99,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool open(Kind kind, const char* what) {
-    if (open_.size() == kMostLevels) refuse_line(line_, "there are too many brackets in brackets");
+    if (open_.size() == kMostJsonLevels) refuse_here("there are too many brackets in brackets");
     LocatedJson& value = place();
     value.kind = kind;
     value.text = what;
@@ -125,13 +126,18 @@ const LocatedJson* LocatedJson::find(std::string_view key) const noexcept {
 LocatedJson parse_located_json(std::string_view text) {
   std::size_t line = 1;
   Builder builder(line);
+  builder.root.place = place_of(line);
   const CountingIterator begin{text.data(), &line}, end{text.data() + text.size(), &line};
   nlohmann::json::sax_parse(begin, end, &builder);
   return std::move(builder.root);
 }
 
-void refuse_line(std::size_t line, const std::string& why) {
-  throw Error(ErrorCode::invalid_spec, fmt::format("line {}: {}", line, why));
+std::string quoted(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void refuse_at(const std::string& place, const std::string& why) {
+  throw Error(ErrorCode::invalid_spec, fmt::format("{}: {}", place, why));
 }
 
 }  // namespace gradwire

@@ -1,5 +1,5 @@
-// JSON whose every value knows its line, for files that people write: what is wrong with them is
-// said with the line.
+// JSON whose every value knows where it stands, for files that people write: what is wrong with
+// them is said with the line.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct LocatedJson {
   enum class Kind : std::uint8_t { text, count, list, object, other };
 
   Kind kind = Kind::other;
-  std::size_t line = 1;     ///< on which it begins
+  std::string place{};      ///< where it begins, for messages: "line 3"
   std::string text{};       ///< of a text; of others what they are, for messages
   std::uint64_t count = 0;  ///< of a whole number from 0 on
   std::vector<LocatedJson> list{};
@@ -24,10 +24,16 @@ struct LocatedJson {
   const LocatedJson* find(std::string_view key) const noexcept;
 };
 
+/// Brackets in brackets that are read.
+inline constexpr std::size_t kMostJsonLevels = 16;
+
 /// Throws `Error(invalid_spec)`, also for an object that has a member twice.
 LocatedJson parse_located_json(std::string_view text);
 
-/// Throws `Error(invalid_spec)` that begins with the line.
-[[noreturn]] void refuse_line(std::size_t line, const std::string& why);
+/// A text as JSON has it.
+std::string quoted(const std::string& text);
+
+/// Throws `Error(invalid_spec)` that begins with the place.
+[[noreturn]] void refuse_at(const std::string& place, const std::string& why);
 
 }  // namespace gradwire

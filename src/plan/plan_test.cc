@@ -112,6 +112,9 @@ TEST(Plan, mistakes_are_named_with_their_line) {
        "line 2",
        {"'way'", "beside 'stages'"}},
       {"{\"gradwire_plan\": 1, \"default\": {\"stages\": []}}", "line 1", {"empty"}},
+      {"{\"gradwire_plan\": 1,\n\"default\": {\"way\": \"sign\\u0000\"}}",
+       "line 2",
+       {"'way' has a NUL byte"}},
       {"{\"gradwire_plan\": 1, \"default\": {\"stages\": [\n{\"from_step\": 5, \"way\": "
        "\"none\"}]}}",
        "line 2",
@@ -149,6 +152,25 @@ TEST(Plan, a_pattern_that_matches_nothing_is_refused) {
   const std::string message = complaint([&] { plan.check_matches(std::span(names).subspan(1)); });
   EXPECT_NE(message.find("'head.weight'"), std::string::npos) << message;
   EXPECT_NE(message.find("blocks.0.weight, blocks.9.weight"), std::string::npos) << message;
+}
+
+TEST(Plan, all_patterns_that_match_nothing_are_named_with_their_lines) {
+  const std::vector<std::string> names{"head.weight"};
+  const char* text =
+      "{\"gradwire_plan\": 1, \"layers\": [\n"
+      "{\"layers\": \"haed.*\", \"way\": \"none\"},\n"
+      "{\"layers\": \"head.*\", \"way\": \"none\"},\n"
+      "{\"layers\": \"bodi\", \"way\": \"none\"}]}";
+  EXPECT_EQ(complaint([&] { Plan::parse(text).check_matches(names); }),
+            "no layer matches 'haed.*' (line 2), 'bodi' (line 4) of the plan; there are, for "
+            "instance, head.weight");
+  Plan moved = Plan::parse(text);
+  moved.layers[0].place = "line 99";
+  EXPECT_EQ(moved, Plan::parse(text)) << "a place is no part of a plan";
+  EXPECT_EQ(moved.json(), Plan::parse(text).json());
+  moved.layers.resize(1);
+  moved.layers[0].place = "";
+  EXPECT_NE(complaint([&] { moved.check_matches(names); }).find("'haed.*' of"), std::string::npos);
 }
 
 TEST(Plan, values_that_no_text_gives_are_refused) {

@@ -9,9 +9,9 @@ namespace gradwire {
 /// What pieces of tensors must fit.
 struct PieceLimits {
   std::uint32_t ranks = 1;
-  bool in_memory = false;       ///< no message leaves the host
-  std::size_t asked = 0;        ///< elements that the user wants in a piece; 0: no wish
-  std::size_t lane_bytes = 0;   ///< for all messages of a piece
+  bool in_memory = false;      ///< no message leaves the host
+  std::size_t asked = 0;       ///< elements that the user wants in a piece; 0: no wish
+  std::size_t lane_bytes = 0;  ///< for all messages of a piece
 };
 
 /// Elements of a piece, a multiple of `kSliceAlignment`. Over a network: so many that messages are

@@ -78,6 +78,7 @@ void check_route(std::string_view route, std::string_view text) {
 }  // namespace
 
 Way Way::parse(std::string_view text) {
+  if (text.find('\0') != std::string_view::npos) refuse("a way has a NUL byte: leave it out");
   const std::vector<std::string_view> parts = parts_of(text);
   Way way;
   way.codec = Codec::parse(parts.front());

@@ -12,6 +12,8 @@
 namespace gradwire {
 namespace {
 
+using namespace std::string_view_literals;
+
 TEST(Way, a_codec_alone_is_a_way) {
   const Way way = Way::parse("uniform:bits=2");
   EXPECT_EQ(way.codec, Codec::parse("uniform:bits=2"));
@@ -87,6 +89,12 @@ TEST(Way, wrong_texts_are_refused_with_what_is_right) {
     for (const char* part : bad.named) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " is not named: " << message;
     }
+  }
+}
+
+TEST(Way, a_nul_byte_is_refused_in_words) {
+  for (const std::string_view text : {"sign\0"sv, "sign+feedback\0"sv, "sign+route:ring\0"sv}) {
+    EXPECT_EQ(complaint([&] { Way::parse(text); }), "a way has a NUL byte: leave it out");
   }
 }
 

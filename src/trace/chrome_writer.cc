@@ -80,13 +80,15 @@ class Writer {
 
   void write(const RankTrace& trace, std::size_t row, const Span& span) {
     const Event& event = *span.event;
-    const std::string peer =
-        event.message == Message::none ? "" : fmt::format(",\"peer\":{}", event.peer);
+    const bool is_step = event.kind == Kind::step;
+    std::string more;
+    if (!is_step) more += fmt::format(",\"step\":{}", event.number);
+    if (is_step && event.number != kNoPiece) more += fmt::format(",\"piece\":{}", event.number);
+    if (event.message != Message::none) more += fmt::format(",\"peer\":{}", event.peer);
     put(R"("ph":"X","cat":"{}","name":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
-        R"("args":{{"bytes":{},"{}":{}{}}})",
+        R"("args":{{"bytes":{}{}}})",
         name_of(event.kind), quoted(title_of(trace, event)), row, microseconds(span.begin_ns),
-        static_cast<double>(span.end_ns - span.begin_ns) / 1000, event.bytes,
-        event.kind == Kind::step ? "piece" : "step", event.number, peer);
+        static_cast<double>(span.end_ns - span.begin_ns) / 1000, event.bytes, more);
     if (span.message == 0) return;
     const bool sent = event.message == Message::sent;
     // Receiving begins with waiting, before the message is sent: the arrow goes to its end, of

@@ -15,13 +15,9 @@ namespace packet {
 constexpr protozero::pbf_tag_type kTimestamp = 8, kSequence = 10, kTrackEvent = 11, kTrack = 60;
 }
 namespace track {
-constexpr protozero::pbf_tag_type kUuid = 1, kName = 2, kProcess = 3, kParent = 5, kOrdering = 11,
-                                  kRank = 12;
-constexpr int kByRank = 3;
+constexpr protozero::pbf_tag_type kUuid = 1, kName = 2, kParent = 5, kOrdering = 11, kPlace = 12;
+constexpr int kByPlace = 3;
 }  // namespace track
-namespace process {
-constexpr protozero::pbf_tag_type kPid = 1, kName = 6;
-}
 namespace slice {
 constexpr protozero::pbf_tag_type kAnnotation = 4, kType = 9, kTrack = 11, kName = 23, kFlow = 47,
                                   kLastOfFlow = 48;
@@ -37,16 +33,14 @@ class Writer {
  public:
   explicit Writer(std::ostream& out) : out_(out) {}
 
+  /// A track of tracks. A process would be natural, but Perfetto orders its tracks by their names.
   void rank(const RankRows& rank) {
     const std::uint64_t parent = ++tracks_;
-    const auto pid = static_cast<std::int32_t>(++processes_);
     packet([&](pbf_writer& packet) {
       pbf_writer descriptor(packet, packet::kTrack);
       descriptor.add_uint64(track::kUuid, parent);
-      descriptor.add_enum(track::kOrdering, track::kByRank);
-      pbf_writer process(descriptor, track::kProcess);
-      process.add_int32(process::kPid, pid);
-      process.add_string(process::kName, rank.name);
+      descriptor.add_string(track::kName, rank.name);
+      descriptor.add_enum(track::kOrdering, track::kByPlace);
     });
     for (std::size_t i = 0; i < rank.rows.size(); ++i) {
       const std::uint64_t uuid = ++tracks_;
@@ -55,7 +49,7 @@ class Writer {
         descriptor.add_uint64(track::kUuid, uuid);
         descriptor.add_uint64(track::kParent, parent);
         descriptor.add_string(track::kName, rank.rows[i].name);
-        descriptor.add_int32(track::kRank, static_cast<std::int32_t>(i));
+        descriptor.add_int32(track::kPlace, static_cast<std::int32_t>(i));
       });
       for (const Span& span : rank.rows[i].spans) write(*rank.trace, uuid, span);
     }
@@ -90,7 +84,10 @@ class Writer {
       begin.add_uint64(slice::kTrack, uuid);
       begin.add_string(slice::kName, title_of(trace, event));
       annotate(begin, "bytes", event.bytes);
-      annotate(begin, event.kind == Kind::step ? "piece" : "step", event.number);
+      if (event.kind != Kind::step) annotate(begin, "step", event.number);
+      if (event.kind == Kind::step && event.number != kNoPiece) {
+        annotate(begin, "piece", event.number);
+      }
       if (event.message != Message::none) annotate(begin, "peer", event.peer);
       if (event.message == Message::sent && span.message > 0) {
         begin.add_fixed64(slice::kFlow, span.message);
@@ -111,7 +108,6 @@ class Writer {
   std::ostream& out_;
   std::string buffer_;
   std::uint64_t tracks_ = 0;
-  std::uint64_t processes_ = 0;
 };
 
 }  // namespace

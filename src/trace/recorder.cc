@@ -1,13 +1,19 @@
 #include "trace/recorder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <filesystem>
 #include <span>
+#include <system_error>
 
+#include "base/file_descriptor.h"
 #include "gradwire/error.h"
 #include "trace/trace_file.h"
 
@@ -16,13 +22,15 @@ namespace {
 
 constexpr std::size_t kMostTexts = 65536;
 
+[[noreturn]] void refuse(const std::string& directory, const std::error_code& failure) {
+  throw Error(ErrorCode::io,
+              fmt::format("no trace can be written to {}: {}; name a folder that can be made and "
+                          "written to, or leave the trace out",
+                          directory, failure.message()));
+}
+
 std::string path_in(const std::string& directory, const Origin& origin) {
-  std::error_code failure;
-  std::filesystem::create_directories(directory, failure);
-  if (failure) {
-    throw Error(ErrorCode::io,
-                fmt::format("no trace can be written to {}: {}", directory, failure.message()));
-  }
+  make_trace_folder(directory);
   const std::string folder = std::filesystem::absolute(directory).string();  // programs may leave
   return fmt::format("{}/rank{}-{:016x}{}", folder, origin.rank, origin.communicator, kTraceSuffix);
 }
@@ -31,6 +39,16 @@ std::string path_in(const std::string& directory, const Origin& origin) {
 
 std::int64_t now_ns() noexcept {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void make_trace_folder(const std::string& directory) {
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
+  if (failure) refuse(directory, failure);
+  std::string file = directory + "/gradwire-XXXXXX";
+  const FileDescriptor made(mkostemp(file.data(), O_CLOEXEC));
+  if (made.get() < 0) refuse(directory, {errno, std::generic_category()});
+  unlink(file.c_str());
 }
 
 Recorder::Recorder(const std::string& directory, const Origin& origin, std::size_t capacity)
@@ -55,15 +73,36 @@ void Recorder::add(const Event& event) noexcept {
   ring_[added_++ % ring_.size()] = event;
 }
 
+Recorder::Kept Recorder::kept() const {
+  const std::lock_guard lock(mutex_);
+  const std::size_t count = std::min<std::uint64_t>(added_, ring_.size());
+  const std::size_t oldest = added_ > count ? added_ % ring_.size() : 0;
+  Kept kept{.events = {}, .texts = texts_, .overwritten = added_ - count};
+  kept.events.reserve(count);
+  const std::span<const Event> ring(ring_.data(), count);
+  for (const auto part : {ring.subspan(oldest), ring.first(oldest)}) {
+    kept.events.insert(kept.events.end(), part.begin(), part.end());
+  }
+  return kept;
+}
+
 std::string Recorder::save() const noexcept {
   try {
-    const std::lock_guard lock(mutex_);
-    const auto kept = static_cast<std::size_t>(std::min<std::uint64_t>(added_, ring_.size()));
-    const std::size_t oldest = added_ > kept ? added_ % ring_.size() : 0;
-    const std::span<const Event> ring(ring_.data(), kept);
-    write_trace(path_, origin_, added_ - kept, texts_, ring.subspan(oldest), ring.first(oldest));
+    const std::lock_guard lock(file_mutex_);
+    const Kept all = kept();
+    write_trace(path_, origin_, all.overwritten, all.texts, all.events);
     return {};
   } catch (const std::exception& failure) {
+    return failure.what();
+  }
+}
+
+std::optional<std::string> Recorder::save_within(std::chrono::milliseconds patience) noexcept {
+  try {
+    saving_ = std::async(std::launch::async, [this] { return save(); });
+    if (saving_.wait_for(patience) != std::future_status::ready) return std::nullopt;
+    return saving_.get();
+  } catch (const std::exception& failure) {  // there is no thread to be had
     return failure.what();
   }
 }

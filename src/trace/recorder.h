@@ -7,8 +7,11 @@
 // Threads: any. Failure: only the constructor throws.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,10 +37,14 @@ inline constexpr std::uint8_t kKinds = 4;
 enum class Message : std::uint8_t { none, sent, received };
 enum class State : std::uint8_t { done, unfinished };
 
+/// The number of steps that prepare a whole tensor, before it is cut into pieces.
+inline constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
+
 struct Event {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
-  /// Of a step: the piece, whose number is the same on all ranks. Else: the training step.
+  /// Of a step: the piece, whose number is the same on all ranks, or `kNoPiece`. Else: the training
+  /// step.
   std::uint64_t number = 0;
   std::uint64_t bytes = 0;
   Text what = 0;                  ///< "encode", "all_reduce", …
@@ -60,12 +67,16 @@ struct Origin {
   std::uint32_t size = 1;
 };
 
+/// Makes `directory` if it is missing. Throws `Error(io)` if no file can be made in it; asked
+/// before ranks meet, that keeps none of them waiting.
+void make_trace_folder(const std::string& directory);
+
 class Recorder {
  public:
   /// 28 MiB, in use from the beginning, so that no page faults fall into what is recorded.
   static constexpr std::size_t kEvents = std::size_t{1} << 19;
 
-  /// Makes `directory` if it is missing. Throws `Error(io)` if no file can be made in it.
+  /// Makes and checks `directory`, see `make_trace_folder`.
   Recorder(const std::string& directory, const Origin& origin, std::size_t capacity = kEvents);
 
   /// The number of a text; the same text has the same. Beyond 65536 texts all others are "…".
@@ -75,18 +86,32 @@ class Recorder {
 
   const std::string& path() const noexcept { return path_; }
 
-  /// Writes all that is kept to `path()`, in place of what was there. Returns what went wrong, or
-  /// an empty text.
+  /// Writes all that is kept to `path()`, in place of what was there. Meanwhile others may record.
+  /// Returns what went wrong, or an empty text.
   std::string save() const noexcept;
 
+  /// The same in a thread of its own, so that a disk that is slow or gone does not hold the caller
+  /// up for longer than `patience`. Nothing: it goes on, and the destructor waits for it. For one
+  /// caller.
+  std::optional<std::string> save_within(std::chrono::milliseconds patience) noexcept;
+
  private:
+  struct Kept {
+    std::vector<Event> events;  // oldest first
+    std::vector<std::string> texts;
+    std::uint64_t overwritten = 0;
+  };
+  Kept kept() const;
+
   const std::string path_;
   const Origin origin_;
+  mutable std::mutex file_mutex_;  // guards the file; taken before mutex_
   mutable std::mutex mutex_;
   std::vector<Event> ring_;                        // guarded by mutex_
   std::uint64_t added_ = 0;                        // guarded by mutex_
   std::vector<std::string> texts_;                 // guarded by mutex_
   std::unordered_map<std::string, Text> numbers_;  // guarded by mutex_
+  std::future<std::string> saving_;                // the last: it uses all others
 };
 
 }  // namespace gradwire::trace

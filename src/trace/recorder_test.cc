@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "gradwire/error.h"
@@ -72,8 +73,54 @@ TEST(Recorder, several_threads_lose_nothing) {
   EXPECT_EQ(sum, 4u * 999 * 1000 / 2);
 }
 
+TEST(Recorder, slow_disk_holds_nobody_up_and_is_waited_for_in_the_end) {
+  const TestFolder folder;
+  Recorder recorder(folder.path, {}, 4);
+  recorder.add(numbered(1));
+  SlowDisk disk(recorder.path());
+  EXPECT_EQ(recorder.save_within(std::chrono::milliseconds(1)), std::nullopt);
+  recorder.add(numbered(2));
+  EXPECT_EQ(recorder.text("a"), recorder.text("a"));
+  disk.write_all();
+  ASSERT_EQ(recorder.save(), "");  // the one before is done by then
+  EXPECT_EQ(read_trace(recorder.path()).events.size(), 2u);
+}
+
+TEST(Recorder, disk_that_refuses_is_told_of) {
+  const TestFolder folder;
+  Recorder recorder(folder.path + "/run", {}, 4);
+  std::filesystem::remove_all(folder.path + "/run");
+  const auto failure = recorder.save_within(std::chrono::seconds(10));
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure->find("cannot be written: No such file"), std::string::npos) << *failure;
+}
+
+std::string refusal_of(const std::string& directory) {
+  try {
+    make_trace_folder(directory);
+    return {};
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+    return error.what();
+  }
+}
+
+TEST(Recorder, folder_is_made_and_left_empty) {
+  const TestFolder folder;
+  EXPECT_EQ(refusal_of(folder.path + "/a/b"), "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path + "/a/b"));
+  EXPECT_EQ(refusal_of(folder.path + "/a/b"), "");
+}
+
 TEST(Recorder, folder_that_cannot_be_written_is_refused_at_once) {
-  EXPECT_THROW(Recorder("/proc/no-such-folder", {}), Error);
+  const TestFolder folder;
+  const std::string file = folder.path + "/file";
+  std::ofstream(file) << "x";
+  EXPECT_NE(refusal_of(file).find(file + ": Not a directory; name a folder"), std::string::npos);
+  EXPECT_NE(refusal_of(file + "/in"), "");
+  EXPECT_NE(refusal_of("/proc/no-such-folder"), "");
+  EXPECT_NE(refusal_of("/proc/self"), "");  // it is there, and takes no files
+  EXPECT_THROW(Recorder("/proc/self", {}), Error);
 }
 
 }  // namespace

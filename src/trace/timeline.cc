@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
+#include <queue>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 namespace gradwire::trace {
@@ -33,43 +36,65 @@ std::int64_t shift_of(const RankTrace& trace, const RankTrace& first) {
   return first.unix_minus_steady_ns + first.origin.clock_offset_ns - trace.origin.clock_offset_ns;
 }
 
-std::string name_of(Kind kind, std::size_t row) {
-  switch (kind) {
+/// Spans that share rows, in the order in which these are shown.
+enum class Group : std::uint8_t { hook, future, operations, preparation, lane };
+
+Group group_of(const Event& event) {
+  switch (event.kind) {
     case Kind::operation:
-      return row == 0 ? "operations" : fmt::format("operations {}", row + 1);
+      return Group::operations;
     case Kind::hook:
-      return row == 0 ? "hook" : fmt::format("hook {}", row + 1);
+      return Group::hook;
     case Kind::future:
-      return row == 0 ? "future" : fmt::format("future {}", row + 1);
+      return Group::future;
     case Kind::step:
       break;
   }
-  return fmt::format("lane {}", row);
+  return event.number == kNoPiece ? Group::preparation : Group::lane;
 }
 
-/// Puts a span into the first row in which nothing overlaps it.
-void put(std::vector<std::vector<Span>>& rows, const Span& span) {
-  const auto free = std::ranges::find_if(
-      rows, [&](const auto& row) { return row.empty() || row.back().end_ns <= span.begin_ns; });
-  (free == rows.end() ? rows.emplace_back() : *free).push_back(span);
+std::string name_of(Group group, std::uint8_t lane, std::size_t row) {
+  if (group == Group::lane) return fmt::format("lane {}", lane);
+  constexpr std::string_view kNames[] = {"hook", "future", "operations", "preparation"};
+  const std::string name(kNames[static_cast<std::size_t>(group)]);
+  return row == 0 ? name : fmt::format("{} {}", name, row + 1);
+}
+
+/// Puts each span, in the order of their begins, into the first row in which nothing overlaps it.
+std::vector<std::vector<Span>> apart(std::span<const Span> spans) {
+  using Busy = std::pair<std::int64_t, std::size_t>;  // until then; a row
+  std::priority_queue<Busy, std::vector<Busy>, std::greater<>> busy;
+  std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>> free;
+  std::vector<std::vector<Span>> rows;
+  for (const Span& span : spans) {
+    for (; !busy.empty() && busy.top().first <= span.begin_ns; busy.pop()) {
+      free.push(busy.top().second);
+    }
+    if (free.empty()) {
+      free.push(rows.size());
+      rows.emplace_back();
+    }
+    const std::size_t row = free.top();
+    free.pop();
+    rows[row].push_back(span);
+    busy.emplace(span.end_ns, row);
+  }
+  return rows;
 }
 
 std::vector<Row> rows_of(const RankTrace& trace, std::int64_t shift) {
-  std::map<std::pair<Kind, std::uint8_t>, std::vector<Span>> spans;  // steps: by lane
+  std::map<std::pair<Group, std::uint8_t>, std::vector<Span>> groups;  // steps of pieces: by lane
   for (const Event& event : trace.events) {
-    const std::uint8_t lane = event.kind == Kind::step ? event.lane : 0;
-    spans[{event.kind, lane}].push_back({&event, event.begin_ns + shift, event.end_ns + shift});
+    const Group group = group_of(event);
+    const std::uint8_t lane = group == Group::lane ? event.lane : 0;
+    groups[{group, lane}].push_back({&event, event.begin_ns + shift, event.end_ns + shift});
   }
   std::vector<Row> rows;
-  for (const Kind kind : {Kind::hook, Kind::future, Kind::operation, Kind::step}) {
-    for (auto& [key, all] : spans) {
-      if (key.first != kind) continue;
-      std::ranges::stable_sort(all, {}, &Span::begin_ns);
-      std::vector<std::vector<Span>> apart;
-      for (const Span& span : all) put(apart, span);
-      for (std::size_t i = 0; i < apart.size(); ++i) {
-        rows.push_back({name_of(kind, kind == Kind::step ? key.second : i), std::move(apart[i])});
-      }
+  for (auto& [key, spans] : groups) {
+    std::ranges::stable_sort(spans, {}, &Span::begin_ns);
+    std::size_t row = 0;
+    for (auto& found : apart(spans)) {
+      rows.push_back({name_of(key.first, key.second, row++), std::move(found)});
     }
   }
   return rows;
@@ -119,6 +144,20 @@ void join_messages(std::span<RankRows> ranks, std::uint64_t& messages) {
   });
 }
 
+/// Ranks of a group that left nothing, as ranges of which the name of the group is the end.
+void add_missing(std::vector<std::string>& missing, Traces group, const std::string& name) {
+  std::uint64_t next = 0;
+  const auto skip_to = [&](std::uint64_t rank) {
+    if (rank == next + 1) missing.push_back(fmt::format("rank {}{}", next, name));
+    if (rank > next + 1) missing.push_back(fmt::format("ranks {} to {}{}", next, rank - 1, name));
+  };
+  for (const RankTrace& trace : group) {  // a rank may be there twice, if files were copied
+    skip_to(trace.origin.rank);
+    next = trace.origin.rank + std::uint64_t{1};
+  }
+  skip_to(group.front().origin.size);
+}
+
 }  // namespace
 
 Timeline join(Traces traces) {
@@ -126,12 +165,14 @@ Timeline join(Traces traces) {
   const std::vector<Traces> groups = by_communicator(traces);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const std::size_t before = timeline.ranks.size();
+    const RankTrace& first = groups[i].front();
+    const std::string group =
+        groups.size() == 1 ? "" : fmt::format(" of {} (group {})", first.origin.size, i + 1);
     for (const RankTrace& trace : groups[i]) {
-      const std::string group =
-          groups.size() == 1 ? "" : fmt::format(" of {} (group {})", trace.origin.size, i + 1);
       timeline.ranks.push_back({&trace, fmt::format("rank {}{}", trace.origin.rank, group),
-                                rows_of(trace, shift_of(trace, groups[i].front()))});
+                                rows_of(trace, shift_of(trace, first))});
     }
+    add_missing(timeline.missing, groups[i], group);
     join_messages(std::span(timeline.ranks).subspan(before), timeline.messages);
   }
   return timeline;

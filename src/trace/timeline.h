@@ -35,6 +35,8 @@ struct RankRows {
 struct Timeline {
   std::vector<RankRows> ranks;
   std::uint64_t messages = 0;  ///< of which both ends are there
+  /// Of jobs of which other ranks left a trace: "rank 2", or "ranks 4 to 7 of 8 (group 2)".
+  std::vector<std::string> missing;
 };
 
 /// `traces` are ordered as `read_traces` returns them, and must outlive the result.

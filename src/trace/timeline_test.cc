@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 namespace gradwire::trace {
 namespace {
 
@@ -80,6 +82,48 @@ TEST(Timeline, operations_that_overlap_are_in_rows_of_their_own) {
   EXPECT_EQ(rows[1].name, "operations 2");
 }
 
+TEST(Timeline, steps_that_prepare_tensors_are_above_those_of_pieces) {
+  Event event = send(0, 10, 0, 1);
+  event.message = Message::none;
+  std::vector<Event> events(3, event);
+  events[1].number = events[2].number = kNoPiece;  // in lanes of their own, which do not matter
+  events[1].lane = 8;
+  events[2].lane = 9;
+  const Timeline timeline = join(std::vector{trace_of(0, 0, std::move(events))});
+  std::vector<std::string> names;
+  for (const Row& row : timeline.ranks[0].rows) names.push_back(row.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"preparation", "preparation 2", "lane 0"}));
+}
+
+TEST(Timeline, spans_that_all_overlap_take_no_time_to_speak_of) {
+  constexpr std::int64_t kSpans = 400'000;  // comparing each with each takes a minute
+  std::vector<Event> events;
+  for (std::int64_t i = 0; i < kSpans; ++i) {
+    events.push_back({.begin_ns = i, .end_ns = 2 * kSpans - i, .kind = Kind::operation});
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const Timeline timeline = join(std::vector{trace_of(0, 0, std::move(events))});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(timeline.ranks[0].rows.size(), static_cast<std::size_t>(kSpans));
+}
+
+TEST(Timeline, ranks_that_left_nothing_are_named) {
+  const auto missing = [](std::uint32_t size, const std::vector<std::uint32_t>& there) {
+    std::vector<RankTrace> traces;
+    for (const std::uint32_t rank : there) {
+      traces.push_back(trace_of(rank, 0, {}));
+      traces.back().origin.size = size;
+    }
+    return join(traces).missing;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(missing(2, {0, 1}), Names());
+  EXPECT_EQ(missing(2, {0, 0, 1}), Names());
+  EXPECT_EQ(missing(2, {0}), Names{"rank 1"});
+  EXPECT_EQ(missing(9, {1, 5, 6}), (Names{"rank 0", "ranks 2 to 4", "ranks 7 to 8"}));
+  EXPECT_EQ(missing(UINT32_MAX, {1}), (Names{"rank 0", "ranks 2 to 4294967294"}));
+}
+
 TEST(Timeline, communicators_are_not_mixed) {
   std::vector<RankTrace> traces{trace_of(0, 0, {send(10, 20, 0, 1)}),
                                 trace_of(1, 0, {receive(5, 30, 0, 0)})};
@@ -87,6 +131,8 @@ TEST(Timeline, communicators_are_not_mixed) {
   const Timeline timeline = join(traces);
   EXPECT_EQ(timeline.messages, 0u);
   EXPECT_EQ(timeline.ranks[1].name, "rank 1 of 2 (group 2)");
+  EXPECT_EQ(timeline.missing,
+            (std::vector<std::string>{"rank 1 of 2 (group 1)", "rank 0 of 2 (group 2)"}));
 }
 
 TEST(Timeline, titles_name_layers_and_what_was_not_done) {

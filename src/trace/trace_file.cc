@@ -17,7 +17,14 @@ namespace gradwire::trace {
 namespace {
 
 constexpr char kMagic[8] = {'g', 'w', 't', 'r', 'a', 'c', 'e', '1'};
-constexpr std::uint32_t kMostLanes = 64;  // as in `ConnectOptions`
+// 64 as in `ConnectOptions`, and as many that prepare tensors: one per thread.
+constexpr std::uint32_t kMostLanes = 128;
+
+// A time on the clock of rank 0 since 1970 is one of events, plus what the wall clock is ahead,
+// plus or minus two offsets: at most 2^62 + 3 * 2^59, at least -2 * 2^59. Their difference fits 63
+// bits.
+constexpr std::int64_t kMostSteadyNs = std::int64_t{1} << 59;  // 18 years after a host's start
+constexpr std::int64_t kMostUnixNs = std::int64_t{1} << 62;    // until 2116
 
 struct Header {
   char magic[8];
@@ -44,17 +51,16 @@ std::string packed(std::span<const std::string> texts) {
   return bytes;
 }
 
-void put(std::ofstream& file, std::span<const Event> events) {
-  file.write(reinterpret_cast<const char*>(events.data()),
-             static_cast<std::streamsize>(events.size_bytes()));
-}
-
 [[noreturn]] void refuse(const std::string& path, std::string_view what) {
   throw Error(ErrorCode::bad_frame,
               fmt::format("{} is no trace that this version of gradwire can read: {}", path, what));
 }
 
 std::string contents_of(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown)) {
+    refuse(path, "it is no file");  // a folder, or a pipe, on which reading would wait
+  }
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   if (!file) {
@@ -77,28 +83,32 @@ std::vector<std::string> unpacked(const std::string& path, std::string_view byte
   return texts;
 }
 
+bool is_possible(const Origin& origin, std::int64_t unix_minus_steady_ns) {
+  return origin.clock_offset_ns > -kMostSteadyNs && origin.clock_offset_ns < kMostSteadyNs &&
+         unix_minus_steady_ns >= 0 && unix_minus_steady_ns < kMostUnixNs;
+}
+
 bool is_possible(const Event& event, const RankTrace& trace) {
-  return event.begin_ns <= event.end_ns && event.what < trace.texts.size() &&
-         event.layer < trace.texts.size() && event.peer < trace.origin.size &&
-         event.lane < kMostLanes && static_cast<std::uint8_t>(event.kind) < kKinds &&
-         event.message <= Message::received && event.state <= State::unfinished;
+  return event.begin_ns >= 0 && event.begin_ns <= event.end_ns && event.end_ns < kMostSteadyNs &&
+         event.what < trace.texts.size() && event.layer < trace.texts.size() &&
+         event.peer < trace.origin.size && event.lane < kMostLanes &&
+         static_cast<std::uint8_t>(event.kind) < kKinds && event.message <= Message::received &&
+         event.state <= State::unfinished;
 }
 
 }  // namespace
 
 void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
-                 std::span<const std::string> texts, std::span<const Event> events,
-                 std::span<const Event> later_events) {
+                 std::span<const std::string> texts, std::span<const Event> events) {
   const std::string names = packed(texts);
-  Header header{{},          origin,       unix_minus_steady_ns(),
-                overwritten, names.size(), events.size() + later_events.size()};
+  Header header{{}, origin, unix_minus_steady_ns(), overwritten, names.size(), events.size()};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   const std::string part = path + ".part";
   std::ofstream file(part, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&header), sizeof header);
   file.write(names.data(), static_cast<std::streamsize>(names.size()));
-  put(file, events);
-  put(file, later_events);
+  file.write(reinterpret_cast<const char*>(events.data()),
+             static_cast<std::streamsize>(events.size_bytes()));
   file.close();
   if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
     throw Error(ErrorCode::io,
@@ -118,36 +128,45 @@ RankTrace read_trace(const std::string& path) {
     refuse(path, "it has not the length that it says");
   }
   if (header.origin.rank >= header.origin.size) refuse(path, "it is of no rank");
+  if (!is_possible(header.origin, header.unix_minus_steady_ns)) {
+    refuse(path, "its clocks cannot be");
+  }
   RankTrace trace{header.origin, header.unix_minus_steady_ns, header.overwritten, {}, {}};
   trace.texts = unpacked(path, std::string_view(bytes).substr(sizeof header, header.text_bytes));
   trace.events.resize(header.events);
-  std::memcpy(trace.events.data(), bytes.data() + sizeof header + header.text_bytes,
-              header.events * sizeof(Event));
+  const auto stored = std::string_view(bytes).substr(sizeof header + header.text_bytes);
+  std::ranges::copy(stored, reinterpret_cast<char*>(trace.events.data()));
   if (!std::ranges::all_of(trace.events, [&](const Event& e) { return is_possible(e, trace); })) {
     refuse(path, "it has an event that cannot be");
   }
   return trace;
 }
 
-std::vector<RankTrace> read_traces(const std::string& directory) {
+TraceFolder read_traces(const std::string& directory) {
   std::error_code failure;
-  std::vector<RankTrace> traces;
+  TraceFolder folder;
   for (const auto& entry : std::filesystem::directory_iterator(directory, failure)) {
-    if (entry.path().extension() == kTraceSuffix) traces.push_back(read_trace(entry.path()));
+    if (entry.path().extension() != kTraceSuffix) continue;
+    try {
+      folder.traces.push_back(read_trace(entry.path()));
+    } catch (const Error& error) {
+      folder.unreadable.emplace_back(error.what());
+    }
   }
   if (failure) {
     throw Error(ErrorCode::io, fmt::format("cannot read {}: {}", directory, failure.message()));
   }
-  if (traces.empty()) {
+  if (folder.traces.empty() && folder.unreadable.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("there is no trace in {}; gradwire run --trace {} writes one per rank "
                             "when it ends",
                             directory, directory));
   }
-  std::ranges::sort(traces, {}, [](const RankTrace& trace) {
+  std::ranges::sort(folder.unreadable);
+  std::ranges::sort(folder.traces, {}, [](const RankTrace& trace) {
     return std::tuple(trace.origin.communicator, trace.origin.rank);
   });
-  return traces;
+  return folder;
 }
 
 }  // namespace gradwire::trace

@@ -25,18 +25,23 @@ struct RankTrace {
   std::vector<Event> events;  ///< in the order of their ends, nearly
 };
 
-/// Writes `events`, then `later_events`. Readers see the old file or the new one, nothing between.
-/// Throws `Error(io)`.
+/// Readers see the old file or the new one, nothing between. Throws `Error(io)`.
 void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
-                 std::span<const std::string> texts, std::span<const Event> events,
-                 std::span<const Event> later_events);
+                 std::span<const std::string> texts, std::span<const Event> events);
 
 /// Throws `Error(io)` when it cannot be read and `Error(bad_frame)` when it is something else, or
-/// damaged: whatever it returns is safe to use.
+/// damaged: whatever it returns is safe to use. Times are so bounded that neither putting them on
+/// another rank's clock nor the difference of two overflows.
 RankTrace read_trace(const std::string& path);
 
-/// All that ranks have left in a folder, by communicator and rank. Throws as `read_trace`, and
-/// `Error(invalid_argument)` when there is none.
-std::vector<RankTrace> read_traces(const std::string& directory);
+/// What ranks have left in a folder.
+struct TraceFolder {
+  std::vector<RankTrace> traces;        ///< by communicator and rank
+  std::vector<std::string> unreadable;  ///< for each other file, a sentence that names it
+};
+
+/// One file that cannot be read does not keep others from it. Throws `Error(io)` when the folder
+/// cannot be read and `Error(invalid_argument)` when nobody has left anything in it.
+TraceFolder read_traces(const std::string& directory);
 
 }  // namespace gradwire::trace

@@ -1,11 +1,14 @@
 #include "trace/trace_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 
 #include "gradwire/error.h"
 #include "trace/trace_test_folder.h"
@@ -21,7 +24,7 @@ std::string refusal_of(const std::function<void(std::string&)>& change) {
   const std::string path = folder.path + "/a.gwtrace";
   const std::vector<std::string> texts{"", "encode"};
   const std::vector<Event> events(2, Event{.what = 1});
-  write_trace(path, {}, 0, texts, events, {});
+  write_trace(path, {}, 0, texts, events);
   std::ifstream in(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
   change(bytes);
@@ -58,11 +61,64 @@ TEST(TraceFile, damage_is_refused_and_never_believed) {
   EXPECT_NE(refusal_of(overwrite(sizeof(Event) - offsetof(Event, begin_ns), std::int64_t{1})), "");
 }
 
+/// A file of one event with these times, and clocks that are far from others'.
+std::string refusal_of_times(std::int64_t begin_ns, std::int64_t end_ns, std::int64_t offset_ns) {
+  const TestFolder folder;
+  const std::string path = folder.path + "/a.gwtrace";
+  const std::vector<std::string> texts{""};
+  const std::vector<Event> events{{.begin_ns = begin_ns, .end_ns = end_ns}};
+  write_trace(path, {.clock_offset_ns = offset_ns}, 0, texts, events);
+  try {
+    read_trace(path);
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(TraceFile, times_that_no_clock_tells_are_damage) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kTenYears = std::int64_t{10} * 365 * 86'400 * 1'000'000'000;
+  EXPECT_EQ(refusal_of_times(0, kTenYears, kTenYears), "");
+  EXPECT_EQ(refusal_of_times(kTenYears, kTenYears, -kTenYears), "");
+  EXPECT_NE(refusal_of_times(0, kMost, 0).find("cannot be"), std::string::npos);
+  EXPECT_NE(refusal_of_times(kMost, kMost, 0), "");
+  EXPECT_NE(refusal_of_times(kLeast, 0, 0), "");
+  EXPECT_NE(refusal_of_times(0, 0, kMost).find("clocks cannot be"), std::string::npos);
+  EXPECT_NE(refusal_of_times(0, 0, kLeast), "");
+  constexpr std::size_t kUnixMinusSteady = 32;  // its place in the header
+  for (const std::int64_t wrong : {kMost, kLeast, std::int64_t{-1}}) {
+    EXPECT_NE(refusal_of([&](std::string& bytes) {
+                std::memcpy(bytes.data() + kUnixMinusSteady, &wrong, sizeof wrong);
+              }),
+              "");
+  }
+}
+
 TEST(TraceFile, every_shorter_file_is_refused) {
   const std::size_t whole = kHeaderBytes + 2 * 4 + 6 + 2 * sizeof(Event);
   for (std::size_t bytes = 0; bytes < whole; ++bytes) {
     EXPECT_NE(refusal_of([&](std::string& all) { all.resize(bytes); }), "") << bytes;
   }
+}
+
+TEST(TraceFile, one_that_cannot_be_read_does_not_keep_others_from_it) {
+  const TestFolder folder;
+  const std::vector<std::string> texts{""};
+  write_trace(folder.path + "/rank1.gwtrace", {.rank = 1, .size = 2}, 0, texts, {});
+  write_trace(folder.path + "/rank0.gwtrace", {.rank = 0, .size = 2}, 0, texts, {});
+  std::ofstream(folder.path + "/broken.gwtrace") << "no trace";
+  std::filesystem::create_directory(folder.path + "/folder.gwtrace");
+  ASSERT_EQ(mkfifo((folder.path + "/pipe.gwtrace").c_str(), 0600), 0);
+  const TraceFolder read = read_traces(folder.path);
+  ASSERT_EQ(read.traces.size(), 2u);
+  EXPECT_EQ(read.traces[0].origin.rank, 0u);
+  ASSERT_EQ(read.unreadable.size(), 3u);
+  EXPECT_NE(read.unreadable[0].find("broken.gwtrace"), std::string::npos);
+  EXPECT_NE(read.unreadable[0].find("too short"), std::string::npos);
+  EXPECT_NE(read.unreadable[1].find("folder.gwtrace"), std::string::npos);
+  EXPECT_NE(read.unreadable[2].find("no file"), std::string::npos);
 }
 
 TEST(TraceFile, folder_without_traces_says_how_to_make_them) {

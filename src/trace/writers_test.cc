@@ -54,6 +54,34 @@ TEST(ChromeWriter, is_json_on_the_clock_of_kineto_with_arrows_from_send_to_recei
   EXPECT_LT(arrows[0]["ts"], arrows[1]["ts"]);
 }
 
+/// A step that prepares a whole tensor, and an operation.
+std::vector<RankTrace> without_messages() {
+  std::vector<RankTrace> traces = two_ranks();
+  traces.pop_back();
+  traces[0].events = {{.number = kNoPiece, .what = 1}, {.number = 9, .kind = Kind::operation}};
+  return traces;
+}
+
+TEST(ChromeWriter, what_is_of_no_piece_says_none) {
+  const auto traces = without_messages();
+  std::ostringstream out;
+  write_chrome(out, join(traces));
+  const auto json = nlohmann::json::parse(out.str());
+  std::vector<nlohmann::json> arguments;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] == "X") arguments.push_back(event["args"]);
+  }
+  EXPECT_EQ(arguments, (std::vector<nlohmann::json>{{{"bytes", 0}, {"step", 9}}, {{"bytes", 0}}}));
+}
+
+TEST(PerfettoWriter, what_is_of_no_piece_says_none) {
+  const auto traces = without_messages();
+  std::ostringstream out;
+  write_perfetto(out, join(traces));
+  EXPECT_EQ(out.str().find("piece"), std::string::npos);
+  EXPECT_NE(out.str().find("step"), std::string::npos);
+}
+
 TEST(ChromeWriter, empty_traces_are_json_as_well) {
   auto traces = two_ranks();
   for (RankTrace& trace : traces) trace.events.clear();

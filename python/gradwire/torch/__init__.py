@@ -35,27 +35,30 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
-from gradwire.ranks import whole_number
+from gradwire.ranks import check_name, whole_number
 
 from . import channels, compressions, ddp, fsdp, layers, report, residual_settings, settings
 from . import stats as _stats
-from ._native import Way, enter_exact, leave_exact, merge_residuals
+from ._native import Plan, Way, enter_exact, leave_exact, merge_residuals
 from .settings import DEFAULT_CODEC
 from .stats import LayerStats, Stats
 
 __all__ = [
     "LayerStats",
+    "Plan",
     "Stats",
     "all_reduce",
     "compress",
     "exact",
     "load_state_dict",
+    "plan",
     "reshard",
     "residual",
     "state_dict",
     "stats",
 ]
 
+autoload.resolve_paths()
 autoload.register()
 autoload.watch()  # for models from files, which another process has compressed
 
@@ -66,7 +69,7 @@ def compress(
     *,
     exact: Iterable[str] = (),
     codecs: Mapping[str, str | gradwire.Codec] | None = None,
-    plan: str | os.PathLike | Mapping[str, Any] | None = None,
+    plan: str | os.PathLike | Mapping[str, Any] | Plan | None = None,
     seed: int = 0,
     weights: str | gradwire.Codec | None = None,
 ) -> torch.nn.Module:
@@ -84,8 +87,8 @@ def compress(
     stochastic rounding.
 
     `plan` takes the place of all these: the path of a file that says how every layer travels, from
-    which step on, and why (docs/plan.md), or a dict of the same. The codec is ``grid:step=0.5``
-    unless one is given.
+    which step on, and why (docs/plan.md), a dict of the same, or what `plan` returned. The codec is
+    ``grid:step=0.5`` unless one is given.
 
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
@@ -104,6 +107,7 @@ def compress(
     if isinstance(inner, FSDPModule):
         _check(chosen, inner, [chosen.codec, *([weights] if weights else [])])
         fsdp.compress(inner, chosen, weights)
+        compressions.of(inner).plan = chosen.plan_for(layers.described(inner))
         return model
     if not isinstance(inner, DistributedDataParallel):
         raise TypeError(_why_not(inner))
@@ -149,7 +153,8 @@ def residual(
     `values` is how the numbers travel: fp32, fp16, int8 or mean. `reuse` finds out only every so
     many steps from which size on they are sent, which saves some computing.
     Small layers take the codec `small`, as do those that it would carry faster over the `link`.
-    `exact`, `codecs` and `seed` are as in `compress`.
+    `exact`, `codecs` and `seed` are as in `compress`. A model with a plan is refused: that says how
+    its layers travel.
     """
     inner = layers.unwrapped(model)
     if not isinstance(inner, DistributedDataParallel):
@@ -201,6 +206,7 @@ def all_reduce(
     With `async_op` it returns a ``Work`` at once; ``wait()`` for it before using the tensor.
     A codec with ``+feedback`` needs a `name`, by which the next call finds what this one held back.
     """
+    check_name(name)
     if op not in ("sum", "mean"):
         raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")
     way = Way(_spec("codec", codec))
@@ -283,13 +289,26 @@ def load_state_dict(state: Mapping[str, Any]) -> None:
 
 def stats(model: torch.nn.Module) -> Stats:
     """What compression saved so far, by layer; ``print`` it."""
+    return _stats.of(_compression_of(model))
+
+
+def plan(model: torch.nn.Module) -> Plan:
+    """How every layer of a compressed model travels, from which step on, and why.
+
+    ``plan(model).json()`` is the text of a file, to keep and to edit (docs/plan.md). `compress`
+    takes it, and with the same `seed` makes of it what it made of its own arguments, to the bit.
+    """
+    return _compression_of(model).plan
+
+
+def _compression_of(model: torch.nn.Module) -> Any:
     compression = compressions.of(layers.unwrapped(model))
     if compression is None:
         raise ValueError(
             "this model is not compressed; call gradwire.torch.compress(model), or run the script "
             "with `gradwire run` and a forward pass first"
         )
-    return _stats.of(compression)
+    return compression
 
 
 def _as_tensors(residuals: dict[int, bytes]) -> dict[int, torch.Tensor]:

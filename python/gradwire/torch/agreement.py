@@ -18,6 +18,10 @@ _MOST_RANKS_NAMED = 4
 _HEARD = "heard"
 """Under this name a rank passes on what it found in another group."""
 _RESIDUAL = "residual compression"
+_WAY = "way of "
+"""Before the name of a layer."""
+_STEP = "step"
+"""Under this name a rank says that it exchanges gradients, from which step on."""
 
 
 def check(
@@ -32,18 +36,21 @@ def check(
     Raises `ValueError` on all of them, or on none: a rank that finds a difference tells its other
     groups of it before it raises, as they would wait for it in vain.
     """
+    named = list(named)
     layers = {
         f"layer {i}": f"{name} {tuple(each.shape)} of {each.dtype}"
         for i, (name, each) in enumerate(named)
     }
-    shape = hashlib.sha256(repr(layers).encode()).hexdigest()
+    ways = _ways(chosen, [name for name, _ in named])
+    shape = _hash(repr(layers))
     residual = isinstance(chosen, residual_settings.Settings)
     mine = {"gradwire": gradwire.__version__, _RESIDUAL: "on" if residual else "off"}
-    mine["plan"] = chosen.plan  # before what it stands for
-    mine |= {name: _text(value) for name, value in {**asdict(chosen), **more}.items()}
+    given = {**asdict(chosen), **more}
+    mine["plan"] = _hash(given.pop("plan"))  # before what it stands for
+    mine |= {name: _text(value) for name, value in given.items()}
     found = ""
     for group in groups:
-        found = _compare(group, title, {**mine, "layers": shape}, layers, found)
+        found = _compare(group, title, {**mine, "layers": shape}, layers, ways, found)
     if found:
         raise ValueError(
             f"gradwire: ranks do not agree: {found}; give the same settings, and the same model, "
@@ -51,11 +58,53 @@ def check(
         )
 
 
+def check_steps(groups: Iterable[distributed.ProcessGroup], title: str, step: int) -> None:
+    """All ranks of the groups call it together, before an exchange of the model of this `title`.
+
+    Raises `ValueError` as `check` does unless they are at the same step, on which ways and random
+    numbers depend. Waits as long as an exchange does: this is part of one.
+    """
+    found = ""
+    for group in groups:
+        found = _compare_steps(group, title, step, found)
+    if found:
+        raise ValueError(
+            f"gradwire: ranks do not agree: {found} of {title}; load checkpoints of the same step "
+            "on all ranks (gradwire.torch.load_state_dict)"
+        )
+
+
+def _compare_steps(group: distributed.ProcessGroup, title: str, step: int, found: str) -> str:
+    """As `_compare`."""
+    ranks = distributed.get_process_group_ranks(group)
+    try:
+        texts = channels.of(group).all_gather_text(json.dumps({_STEP: step, _HEARD: found}))
+        told = [_read(text, rank, _STEP) for text, rank in zip(texts, ranks, strict=True)]
+    except distributed.DistBackendError as error:
+        reason = str(error).removeprefix("gradwire: ")
+        raise distributed.DistBackendError(
+            f"gradwire: ranks could not compare at which step of {title} they are: {reason}; call "
+            "gradwire.torch.load_state_dict on all ranks, between the same steps"
+        ) from error
+    if heard := next(filter(None, (each[_HEARD] for each in told)), ""):
+        return heard
+    steps = [each[_STEP] for each in told]
+    here = f"where rank {ranks[0]} is at step {steps[0]}"
+    return _joined(
+        [
+            f"rank {rank} is at step {at} {here}"
+            for rank, at in zip(ranks, steps, strict=True)
+            if at != steps[0]
+        ]
+    )
+
+
 def _compare(
     group: distributed.ProcessGroup,
     title: str,
     mine: dict[str, str],
     layers: dict[str, str],
+    ways: dict[str, str],
     found: str,
 ) -> str:
     """What some rank of the group has found in another one, or else what this group finds."""
@@ -64,12 +113,12 @@ def _compare(
     if any(heard):
         return next(filter(None, heard))
     differing = _differences(group, told)
-    if any(key == "layers" for key, _ in differing):
+    keys = {key for key, _ in differing}
+    if "layers" in keys:
         differing = _differences(group, _gather(group, title, layers))
-    said = [text for _, text in differing[:_MOST_RANKS_NAMED]]
-    if len(differing) > len(said):
-        said.append(f"and {len(differing) - len(said)} more ranks differ")
-    return "; ".join(said)
+    elif "plan" in keys and all(each["plan"] for each in told):
+        differing = _differences(group, _gather(group, title, ways)) or differing
+    return _joined([text for _, text in differing])
 
 
 def _differences(
@@ -88,11 +137,20 @@ def _differences(
     return found
 
 
+def _joined(differing: list[str]) -> str:
+    """Sentences about ranks, or some of them."""
+    said = differing[:_MOST_RANKS_NAMED]
+    if len(differing) > len(said):
+        said.append(f"and {len(differing) - len(said)} more ranks differ")
+    return "; ".join(said)
+
+
 def _phrase(key: str, told: dict[str, str]) -> str:
     value = told.get(key, "nothing")
     if key == "plan":
-        name = hashlib.sha256(value.encode()).hexdigest()[:8] if value else ""
-        return f"the plan {name} (by its hash)" if name else "no plan"
+        return f"the plan {value[:8]} (by its hash)" if value else "no plan"
+    if key.startswith(_WAY):
+        return f"{value} for {key.removeprefix(_WAY)} in its plan"
     return f"{key} {value}" if key == _RESIDUAL else f"{key}={value}"
 
 
@@ -109,7 +167,8 @@ def _gather(
         return [_read(text, rank) for text, rank in zip(texts, ranks, strict=True)]
 
 
-def _read(text: str, rank: int) -> dict[str, Any]:
+def _read(text: str, rank: int, about: str = "") -> dict[str, Any]:
+    """What a rank has said, about its step or about what it compresses."""
     try:
         told = json.loads(text)
     except ValueError:
@@ -118,7 +177,27 @@ def _read(text: str, rank: int) -> dict[str, Any]:
         raise distributed.DistBackendError(
             f"rank {rank} sent what is no settings: does it run the same version of gradwire?"
         )
+    if (_STEP in told) != (about == _STEP):
+        does = "compresses a model" if about == _STEP else "exchanges gradients"
+        raise distributed.DistBackendError(f"rank {rank} {does} meanwhile")
     return told
+
+
+def _ways(chosen: settings.Settings, names: list[str]) -> dict[str, str]:
+    """By a plan, if there is one, in words."""
+    if not chosen.plan:
+        return {}
+    plan = settings.parsed_plan(chosen.plan)
+    return {
+        f"{_WAY}{name}": ", ".join(
+            f"from step {step} on {way}" if step else way for step, way, _ in plan.stages_of(name)
+        )
+        for name in names
+    }
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import json
 import time
 
 import torch
@@ -24,12 +25,15 @@ class Calls:
 
     def __init__(self) -> None:
         self.by_name: dict[str, int] = {}
+        self.agreed = True
+        """Whether ranks know that they have the same: not after each has loaded its own."""
 
     def save(self) -> dict[str, int]:
         return dict(self.by_name)
 
     def load(self, saved: dict[str, int]) -> None:
         self.by_name = dict(saved)
+        self.agreed = False
 
 
 GRACE_SECONDS = 0.1  # for threads of gloo, at exit
@@ -60,10 +64,28 @@ def all_reduce(
     group = group or distributed.group.WORLD
     channel = of(group)
     calls = _calls.get(group) or _calls.add(group, lambda _: Calls())
+    if not calls.agreed:
+        _compare(group, channel, calls)
     step = calls.by_name.get(name, 0)
     work = channel.all_reduce(tensor, way, name, average=average, seed=0, step=step)
     calls.by_name[name] = step + 1
     return work
+
+
+def _compare(group: distributed.ProcessGroup, channel: Channel, calls: Calls) -> None:
+    """Raises `ValueError` on all ranks unless they have made the same calls in the job before."""
+    ranks = distributed.get_process_group_ranks(group)
+    told = [json.loads(text) for text in channel.all_gather_text(json.dumps(calls.by_name))]
+    for rank, other in zip(ranks, told, strict=True):
+        for name in {**told[0], **other}:
+            had, has = told[0].get(name, 0), other.get(name, 0)
+            if had != has:
+                raise ValueError(
+                    f"gradwire: ranks do not agree: rank {rank} has made {has} calls of all_reduce "
+                    f"with the name {name[1:]!r} where rank {ranks[0]} has made {had}; load "
+                    "checkpoints of the same step on all ranks (gradwire.torch.load_state_dict)"
+                )
+    calls.agreed = True
 
 
 def _connect(group: distributed.ProcessGroup) -> Channel:

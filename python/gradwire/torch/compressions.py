@@ -17,6 +17,8 @@ from .numbered import Numbered
 def _set_counters(compression: Compression, counters: Any) -> None:
     done = stats.steps_of(compression)
     compression.counters = counters
+    if compare := getattr(compression, "compare_steps", None):
+        compression.before_first_exchange = compare  # the first from here on
     compression.steps_of_earlier_runs = compression.steps - done
 
 

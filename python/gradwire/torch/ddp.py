@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -48,13 +48,14 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
     """
     _check_that_it_can_be(model, chosen)
     _check_keeps_momentum(model, chosen)
+    _check_keeps_plan(model, chosen)
     _compare(model, chosen)
     compression = compressions.of(model)
     if compression is None:
         compression = _attached(model, chosen)
     else:
         _apply(chosen, model, compression)
-    compression.before_first_exchange = None
+    compression.before_first_exchange = compression.compare_steps
     _begin(model, compression, chosen)
 
 
@@ -68,7 +69,9 @@ def _compress_from_first_exchange(model: Ddp, chosen: settings.Settings) -> None
     def before_first_exchange() -> None:
         model = owner()
         _compare(model, chosen)
-        _begin(model, compressions.of(model), chosen)
+        compression = compressions.of(model)
+        _begin(model, compression, chosen)
+        compression.compare_steps()
 
     _attached(model, chosen).before_first_exchange = before_first_exchange
 
@@ -101,6 +104,16 @@ def _check_keeps_momentum(model: Ddp, chosen: settings.Settings) -> None:
         )
 
 
+def _check_keeps_plan(model: Ddp, chosen: settings.Settings) -> None:
+    """Raises when residual compression would do otherwise than a plan says."""
+    had = _settings.get(model)
+    if had and had.plan and isinstance(chosen, residual_settings.Settings):
+        raise ValueError(
+            "this model travels by a plan, in whose place residual compression would decide how: "
+            "leave out one of them. gradwire.torch.compress(model) ends a plan"
+        )
+
+
 def _compare(model: Ddp, chosen: settings.Settings) -> None:
     title = layers.title(model.module)
     agreement.check([model.process_group], title, chosen, layers.named(model.module))
@@ -110,6 +123,7 @@ def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
     group = model.process_group
     compression = Compression(channels.of(group), group, chosen.seed)
     compression.number = None
+    compression.compare_steps = _comparison_of_steps(model)
     _apply(chosen, model, compression)
     compression.attach(model.reducer)
     model.logger._set_comm_hook_name("gradwire")
@@ -118,12 +132,26 @@ def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
     return compressions.hold(model, who, compression)
 
 
+def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
+    """What is called before the first exchange, and before the first one after a checkpoint was
+    loaded. Until then ranks load theirs, each by itself.
+    """
+    owner = ref(model)  # which owns its compression, and so this
+    title = layers.title(model.module)
+
+    def compare() -> None:
+        model = owner()
+        agreement.check_steps([model.process_group], title, compressions.of(model).steps)
+
+    return compare
+
+
 def _begin(model: Ddp, compression: Compression, chosen: settings.Settings) -> None:
     """The ranks agree."""
     compression.number = compressions.number(model)
     _set_rules(chosen, model, compression)
     trained = {name for name, each in layers.named(model.module) if each.requires_grad}
-    report.first_exchange(stats.of(compression), chosen, trained)
+    report.first_exchange(stats.of(compression), chosen, trained, compression.plan)
 
 
 def before_first_forward(model: Ddp) -> None:
@@ -149,18 +177,8 @@ def before_first_forward(model: Ddp) -> None:
         chosen = residual_settings.for_script(model, density)
     if model.process_group.rank() == 0:
         names = [name for name, _ in layers.named(model.module)]
-        report.patterns_of_environment(chosen.exact, title, names)
-        if chosen.plan:
-            _warn_of_plan(chosen, title, names)
+        report.patterns_of_environment(chosen, title, names)
     _compress_from_first_exchange(model, chosen)
-
-
-def _warn_of_plan(chosen: settings.Settings, title: str, names: list[str]) -> None:
-    """If it names layers that this model has not: it may be meant for another one."""
-    try:
-        chosen.check_patterns(names)
-    except ValueError as error:
-        _log.warning("gradwire: %s: %s", title, error)
 
 
 def remember(model: Ddp, chosen: settings.Settings) -> None:
@@ -170,7 +188,7 @@ def remember(model: Ddp, chosen: settings.Settings) -> None:
 
 def _compress_copy(model: Ddp, kept: dict[str, Any]) -> None:
     if "density" not in kept:
-        _compress_from_first_exchange(model, settings.Settings(**kept))
+        _compress_from_first_exchange(model, settings.from_kept(kept))
         return
     title = layers.title(model.module)  # whose optimizer is not known
     _log.warning(
@@ -222,8 +240,9 @@ def keeps_hook_of_user(model: Ddp) -> None:
 
 
 def check_scaler() -> None:
-    """Raises when a loss is scaled while feedback keeps something."""
-    if any(chosen.has_feedback() for chosen in _settings.values()):
+    """Raises when a loss is scaled while feedback keeps something, or will."""
+    every = map(compressions.of, list(_settings))
+    if any(each is not None and each.has_feedback() for each in every):
         raise ValueError(
             "gradients of a model are compressed with feedback, which does not go with a loss "
             "scaler: what was held back would be in the scale of an earlier step, and a step that "
@@ -322,6 +341,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
 
 def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
     """Under names with the model's number, once it has one."""
+    compression.plan = chosen.plan_for(layers.described(model.module))
     compression.set_rules(
         {
             parameter._cdata: (
@@ -332,7 +352,7 @@ def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) 
             for name, parameter in layers.named(model.module)
         },
         prefix=f"{compression.number}/",
-        plan=chosen.plan_for(layers.described(model.module)),
+        plan=compression.plan,
     )
 
 

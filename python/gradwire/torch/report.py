@@ -12,8 +12,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
+from dataclasses import replace
 
 import gradwire_autoload as autoload
 from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
@@ -21,7 +20,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
-from ._native import Way, least_sparse_elements
+from ._native import Plan, Way, least_sparse_elements, matches
 from .stats import LayerStats, Stats, human
 
 FSDP1 = (
@@ -32,8 +31,8 @@ _log = logging.getLogger("gradwire")
 _joined: list[tuple[int, int]] = []
 """Rank and ranks of the groups that were made while gradwire was asked for."""
 _obstacles: list[str] = []
-_patterns: dict[str, bool] = {}
-"""Those of the environment, and whether a layer of any model matched."""
+_patterns: dict[tuple[str, str], bool] = {}
+"""Those of the environment, where they stand, and whether a layer of any model matched."""
 
 
 def joined(rank: int, ranks: int) -> None:
@@ -49,14 +48,21 @@ def obstacle(why: str) -> None:
         _obstacles.append(why)
 
 
-def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str]) -> None:
-    """What will be compressed, of the layers that are trained."""
+def first_exchange(
+    found: Stats, chosen: settings.Settings, trained: set[str], plan: Plan | None = None
+) -> None:
+    """What will be compressed, of the layers that are trained, and how: in the last stage of the
+    `plan`, if one is given."""
     if not found.who.is_first:
         return
     speak_at_end()
     given = (chosen.codec, *chosen.codecs.values())
     short = {Way(text).codec: _codec_of(text) for text in given}
-    layers = [layer for name, layer in found.layers.items() if name in trained]
+    layers = [
+        replace(layer, codec=Way(plan.stages_of(name)[-1][1]).codec) if plan else layer
+        for name, layer in found.layers.items()
+        if name in trained
+    ]
     counts, elements = Counter(), Counter()
     for layer in layers:
         spec = short.get(layer.codec, layer.codec)
@@ -104,17 +110,23 @@ def _none_sparse(chosen: settings.Settings, layers: list[LayerStats]) -> str:
     return "; residual compression takes no layer: the large ones are exact, or faster otherwise"
 
 
-def patterns_of_environment(patterns: Iterable[str], model: str, names: list[str]) -> None:
-    """Warns of patterns that match no layer of a model. They may be meant for another one."""
-    for pattern in patterns:
-        matches = any(fnmatchcase(name, pattern) for name in names)
-        _patterns[pattern] = matches or _patterns.get(pattern, False)
-        if not matches:
+def patterns_of_environment(chosen: settings.Settings, model: str, names: list[str]) -> None:
+    """Warns of patterns that match no layer of a model. They may be meant for another one, which
+    the script makes later: at the end it is said which matched none of any.
+    """
+    given = [(pattern, "--exact or GRADWIRE_EXACT", []) for pattern in chosen.exact]
+    if chosen.plan:
+        entries = settings.parsed_plan(chosen.plan).entries()
+        given += [(pattern, place, [pattern]) for pattern, place in entries]
+    for pattern, place, own in given:
+        matched = any(name in own or matches(pattern, name) for name in names)
+        _patterns[pattern, place] = matched or _patterns.get((pattern, place), False)
+        if not matched:
             _log.warning(
-                "gradwire: no layer of %s matches %r of --exact or GRADWIRE_EXACT; there are, for "
-                "instance, %s",
+                "gradwire: no layer of %s matches %r of %s; there are, for instance, %s",
                 model,
                 pattern,
+                place,
                 ", ".join(names[:5]),
             )
 
@@ -142,9 +154,9 @@ def at_end() -> None:
             _say(f"{found.who.model}: {_outcome(found)}")
     if not every and _joined and _joined[0][0] == 0:
         _say(f"nothing was compressed, because {_why_nothing()}")
-    for pattern, matched in _patterns.items():
+    for (pattern, place), matched in _patterns.items():
         if not matched:
-            _say(f"no layer of any model matched {pattern!r} of --exact or GRADWIRE_EXACT")
+            _say(f"no layer of any model matched {pattern!r} of {place}")
 
 
 def _outcome(found: Stats) -> str:

@@ -80,6 +80,9 @@ def check_numbers(chosen: Settings) -> None:
         raise ValueError(f"momentum is {chosen.momentum}; take 0 to below 1")
     if chosen.momentum == 0 and (chosen.nesterov or chosen.masking):
         raise ValueError("nesterov and masking are for momentum; leave them out, or set momentum")
+    for name in ("warmup", "reuse"):
+        if not hasattr(getattr(chosen, name), "__index__"):
+            raise TypeError(f"{name} is {getattr(chosen, name)!r}; take a whole number of steps")
     if chosen.reuse < 1:
         raise ValueError(f"reuse is {chosen.reuse}; take 1 or more steps")
     for name in ("warmup", "clip", "weight_decay"):

@@ -99,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     ours.add_argument(
         "--trace",
-        type=os.path.abspath,
+        type=os.path.abspath,  # ranks may have other working directories
+        default=settings.trace() or None,
         metavar="DIR",
         help="Leave a trace of every rank in this folder; gradwire trace makes one file of them.",
     )
@@ -150,6 +151,7 @@ def _obstacle(options: argparse.Namespace) -> str | None:
         )
     try:
         settings.from_environment()
+        settings.check_trace()
         for_residual = {"--warmup": settings.warmup(), "--clip": settings.clip()}
         if settings.residual_density() is None:
             for flag, value in for_residual.items():

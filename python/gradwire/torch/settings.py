@@ -5,15 +5,12 @@ The only place where the PyTorch side reads the environment.
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ._native import DensePolicy, Layer, Plan, Way
+from ._native import DensePolicy, Layer, Plan, Way, make_trace_folder, matches
 
 Number = TypeVar("Number", int, float)
 
@@ -24,7 +21,8 @@ _WHY_NO_MOMENTUM = (
     "gradwire.torch.residual has momentum, and sees to the optimizer's"
 )
 
-parsed_plan = functools.cache(Plan.parse)  # settings are asked at every step
+_plans: dict[str, Plan] = {}
+"""By their texts. Those that were read know where their entries stand, for messages."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +68,27 @@ class Settings:
         """Raises when one matches none of a model's parameters, as one with a typing error does."""
         if self.plan:
             parsed_plan(self.plan).check_matches(names)
-        for pattern in (*self.exact, *self.codecs):
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise ValueError(
-                    f"no parameter matches {pattern!r}; there are, for instance, "
-                    + ", ".join(names[:5])
-                )
+        unmatched = [
+            pattern
+            for pattern in (*self.exact, *self.codecs)
+            if not any(matches(pattern, name) for name in names)
+        ]
+        if unmatched:
+            raise ValueError(
+                f"no parameter matches {', '.join(map(repr, unmatched))}; there are, for instance, "
+                + ", ".join(names[:5])
+            )
+
+
+def from_kept(kept: Mapping[str, Any]) -> Settings:
+    """Of a copy of a model. In earlier versions feedback was a setting for all layers; now it is
+    part of every way.
+    """
+    kept = dict(kept)
+    if kept.pop("feedback", False):
+        kept["codec"] += "+feedback"
+        kept["codecs"] = {pattern: f"{way}+feedback" for pattern, way in kept["codecs"].items()}
+    return Settings(**kept)
 
 
 def is_on() -> bool:
@@ -144,17 +157,32 @@ def from_environment() -> Settings:
     )
 
 
-def plan_text(given: str | os.PathLike | Mapping) -> str:
+def plan_text(given: str | os.PathLike | Mapping | Plan) -> str:
     """Of a plan in a file, or as Python has it. Raises for what `compress` cannot do."""
-    if isinstance(given, Mapping):
-        plan = Plan.parse(json.dumps(given))
+    if isinstance(given, Plan):
+        plan = given
+    elif isinstance(given, Mapping):
+        plan = Plan.of_dict(given)
+    elif isinstance(given, str) and given.lstrip().startswith("{"):
+        plan = Plan.parse(given)
     elif isinstance(given, str | os.PathLike):
         plan = Plan.read(os.fspath(given))
     else:
         raise TypeError(f"plan is {given!r}; give the path of a plan's file, or a dict of the same")
     if plan.has_momentum():
         raise ValueError(f"a way of the plan {_WHY_NO_MOMENTUM}")
-    return plan.json()
+    text = plan.json()
+    _plans[text] = plan
+    return text
+
+
+def parsed_plan(text: str) -> Plan:
+    """What `plan_text` has read, or what an earlier process has. Settings are asked at every step:
+    a text is parsed once.
+    """
+    if text not in _plans:
+        _plans[text] = Plan.parse(text)
+    return _plans[text]
 
 
 def without_feedback(text: str) -> str:
@@ -188,6 +216,12 @@ def interface() -> str:
 def trace() -> str:
     """The folder in which ranks leave traces, or none: ``GRADWIRE_TRACE``."""
     return os.environ.get("GRADWIRE_TRACE", "")
+
+
+def check_trace() -> None:
+    """Makes that folder, and raises when nothing can be written to it."""
+    if trace():
+        make_trace_folder(trace())
 
 
 def _number(name: str, text: str, kind: Callable[[str], Number]) -> Number:

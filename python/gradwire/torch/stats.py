@@ -12,6 +12,7 @@ class LayerStats:
     """One parameter, over all steps so far, on this rank."""
 
     codec: str
+    """That of the last step, as a plan may change it from step to step."""
     elements: int
     bytes: int
     """That an exact exchange would have sent."""

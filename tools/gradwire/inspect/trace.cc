@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "gradwire/error.h"
 #include "subcommands.h"
@@ -16,6 +15,8 @@
 
 namespace gradwire::cli {
 namespace {
+
+constexpr int kIncomplete = 1;
 
 struct Options {
   std::string folder;
@@ -47,15 +48,24 @@ Totals totals_of(const trace::Timeline& timeline) {
 
 void print_lost(const trace::Timeline& timeline) {
   for (const trace::RankRows& rank : timeline.ranks) {
+    if (rank.trace->events.empty()) {
+      fmt::print("{} left an empty trace: it was killed, or exchanged nothing\n", rank.name);
+    }
     if (rank.trace->overwritten == 0) continue;
     fmt::print("{} has its last {} events; {} earlier ones were overwritten\n", rank.name,
                rank.trace->events.size(), rank.trace->overwritten);
   }
 }
 
+void warn(const std::string& sentence) { fmt::print(stderr, "gradwire: {}\n", sentence); }
+
 void run(const Options& options) {
-  const std::vector<trace::RankTrace> traces = trace::read_traces(options.folder);
-  const trace::Timeline timeline = trace::join(traces);
+  const trace::TraceFolder folder = trace::read_traces(options.folder);
+  std::ranges::for_each(folder.unreadable, warn);
+  if (folder.traces.empty()) {
+    throw Error(ErrorCode::bad_frame, "no trace in " + options.folder + " can be read");
+  }
+  const trace::Timeline timeline = trace::join(folder.traces);
   std::ofstream file(options.output, std::ios::binary);
   (options.format == "chrome" ? trace::write_chrome : trace::write_perfetto)(file, timeline);
   file.close();
@@ -65,6 +75,11 @@ void run(const Options& options) {
   fmt::print("{}: {} ranks, {} spans, {} messages, {:.3f} s; open it at https://ui.perfetto.dev\n",
              options.output, timeline.ranks.size(), totals.spans, timeline.messages,
              totals.seconds());
+  for (const std::string& ranks : timeline.missing) {
+    warn(fmt::format("{} left no trace that can be read in {}; were all hosts' files copied here?",
+                     ranks, options.folder));
+  }
+  if (!folder.unreadable.empty() || !timeline.missing.empty()) throw CLI::RuntimeError(kIncomplete);
 }
 
 }  // namespace
@@ -83,6 +98,8 @@ void add_trace(CLI::App& gradwire) {
                   "perfetto (default), or chrome: JSON on the clock of torch.profiler's traces")
       ->check(CLI::IsMember({"perfetto", "chrome"}));
   command.footer(
+      "Joins what can be read. The exit code is 1 if a file is damaged or a rank left none: the\n"
+      "others are in the output, and stderr says what is missing.\n\n"
       "Examples:\n"
       "  gradwire run --trace run/ --nproc-per-node 4 train.py\n"
       "  gradwire trace run/ -o job.pftrace\n"
