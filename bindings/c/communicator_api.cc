@@ -105,7 +105,7 @@ OperationOptions convert(const gradwire_operation_options& from) {
 Tensor convert(const gradwire_tensor& from) {
   return {.name = text_or(from.name, ""),
           .view = {from.data, from.count, static_cast<Dtype>(from.dtype)},
-          .way = from.way == nullptr ? Way{} : Way::parse(from.way)};
+          .way = from.way == nullptr ? std::nullopt : std::optional(Way::parse(from.way))};
 }
 
 /// Starts what `operation(ranks, tensors, options)` starts, after all arguments have been checked.

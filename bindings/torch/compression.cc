@@ -353,11 +353,12 @@ void Compression::start(const Waiting& waiting) {
     const TensorView part =
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
     const Rule& rule = layers[i]->rule;
-    Tensor tensor{.name = rule.name, .view = part, .way = stage_at(rule.stages, step).way};
-    if (exact_scopes > 0) tensor.way.codec = Way{}.codec;
-    count_owed(*layers[i], tensor.way, step);
-    if (tensor.way.codec.traits().lossless) {
-      Together& together = exact[tensor.way.route];
+    Way way = stage_at(rule.stages, step).way;
+    if (exact_scopes > 0) way.codec = Way{}.codec;
+    count_owed(*layers[i], way, step);
+    const Tensor tensor{.name = rule.name, .view = part, .way = way};
+    if (way.codec.traits().lossless) {
+      Together& together = exact[way.route];
       together.tensors.push_back(tensor);
       together.layers.push_back(layers[i]);
     } else {

@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "gradwire/plan.h"
 #include "gradwire/store.h"
 #include "gradwire/tensor.h"
 #include "gradwire/way.h"
@@ -114,9 +115,20 @@ struct Tensor {
   /// the place in the call that tells them apart.
   std::string name{};
   TensorView view{};
-  /// The same on all ranks. Only all_reduce takes feedback, and by tensors that have names. Tensors
-  /// of one call travel together: by one route.
-  Way way{};
+  /// The same on all ranks. None (default): the plan's way of the layer with this name, see
+  /// `Communicator::set_plan`; without a plan, exactly. Only all_reduce and reduce_scatter take
+  /// feedback, and by tensors that have names. In all other calls than all_reduce all tensors take
+  /// one route.
+  std::optional<Way> way{};
+};
+
+/// A tensor that operations will come to, as `Communicator::set_plan` must know it.
+struct LayerShape {
+  std::string name{};
+  std::size_t count = 0;  ///< elements; of reduce_scatter and all_gather: those of all parts
+  Dtype dtype = Dtype::f32;
+
+  friend bool operator==(const LayerShape&, const LayerShape&) = default;
 };
 
 struct OperationOptions {
@@ -199,8 +211,20 @@ class Communicator {
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
 
-  /// The sum of every tensor over all ranks, in place. Several tensors travel in one message; those
-  /// that overlap are refused.
+  /// Names layers for plans; more may follow. Throws `Error(invalid_argument)` for one that is
+  /// known with another count or dtype.
+  virtual void register_layers(std::span<const LayerShape> layers) = 0;
+
+  /// From a step on, tensors without a way of their own take the plan's, by their names. A later
+  /// plan takes the place of an earlier one from its step on; whatever changes, nothing that
+  /// feedback kept is lost. All ranks call it together, at the same place among their operations,
+  /// and it waits for them: ranks that differ in plan, step or layers are named in an
+  /// `Error(invalid_argument)` on all ranks, and nothing changes. Also thrown for a pattern that
+  /// matches no layer.
+  virtual void set_plan(const Plan& plan, std::uint64_t from_step = 0) = 0;
+
+  /// The sum of every tensor over all ranks, in place. Tensors travel together, and each has the
+  /// bits that it would have alone; those that overlap are refused.
   virtual Work all_reduce(std::span<const Tensor> tensors,
                           const OperationOptions& options = {}) = 0;
 

@@ -14,7 +14,9 @@
 #include "collective/schedule.h"
 #include "engine/clock_offset.h"
 #include "engine/engine.h"
+#include "engine/layers.h"
 #include "engine/parts.h"
+#include "engine/plan_agreement.h"
 #include "plan/grouping.h"
 #include "plan/resources.h"
 #include "rendezvous/rendezvous.h"
@@ -58,9 +60,9 @@ Deadline connect_deadline(const ConnectOptions& options) {
   return after(own ? options.connect_timeout : options.timeout);
 }
 
-void check_way(const Tensor& tensor, Collective collective) {
-  tensor.way.check();
-  if (!tensor.way.feedback) return;
+void check_way(const Tensor& tensor, const Way& way, Collective collective) {
+  way.check();
+  if (!way.feedback) return;
   if (tensor.name.empty()) {
     refuse("a tensor asks for feedback and has no name, by which what is held back is found again");
   }
@@ -78,13 +80,13 @@ class RecipeKey {
     put(collective);
     put(root);
   }
-  void add(const Tensor& tensor) {
-    put(tensor.view.count);
-    put(tensor.view.dtype);
-    put(CodecAccess::kind(tensor.way.codec).id);
-    put(CodecAccess::params(tensor.way.codec));
-    put(tensor.way.route.size());
-    text_ += tensor.way.route;
+  void add(const TensorView& view, const Way& way) {
+    put(view.count);
+    put(view.dtype);
+    put(CodecAccess::kind(way.codec).id);
+    put(CodecAccess::params(way.codec));
+    put(way.route.size());
+    text_ += way.route;
   }
   const std::string& text() const { return text_; }
 
@@ -132,11 +134,19 @@ class Ranked final : public Communicator {
   std::uint32_t size() const noexcept override { return ranks_.count; }
   trace::Recorder* recorder() noexcept override { return home_.here() ? recorder_.get() : nullptr; }
 
+  void register_layers(std::span<const LayerShape> layers) override {
+    home_.require("communicator");
+    layers_.add(layers);
+  }
+
+  void set_plan(const Plan& plan, std::uint64_t from_step) override {
+    home_.require("communicator");
+    agree_on(plan, from_step);
+    layers_.set(plan, from_step);
+  }
+
   Work all_reduce(std::span<const Tensor> tensors, const OperationOptions& options) override {
-    auto operation = make(Collective::all_reduce, options);
-    operation->recipe = recipe(Collective::all_reduce, tensors, 0);
-    add_tensors(*operation, tensors);
-    return start(std::move(operation), options);
+    return start_tensors(make(Collective::all_reduce, options), tensors, 0, options);
   }
 
   Work reduce_scatter(std::span<const Tensor> parts, const OperationOptions& options) override {
@@ -152,15 +162,12 @@ class Ranked final : public Communicator {
       refuse(
           fmt::format("there is no rank {} to broadcast from: there are {}", root, ranks_.count));
     }
-    auto operation = make(Collective::broadcast, options);
-    operation->recipe = recipe(Collective::broadcast, tensors, root);
-    add_tensors(*operation, tensors);
-    return start(std::move(operation), options);
+    return start_tensors(make(Collective::broadcast, options), tensors, root, options);
   }
 
   Work barrier(const OperationOptions& options) override {
     auto operation = make(Collective::barrier, options);
-    operation->recipe = recipe(Collective::barrier, {}, 0);
+    operation->recipe = recipe(Collective::barrier, {}, {}, 0);
     return start(std::move(operation), options);
   }
 
@@ -191,26 +198,54 @@ class Ranked final : public Communicator {
     return operation;
   }
 
+  /// Ranks that are about to set another plan, or none, are named on all of them.
+  void agree_on(const Plan& plan, std::uint64_t from_step) {
+    std::optional<Error> own;
+    std::uint64_t hash = 0;
+    try {
+      hash = layers_.hash_of(plan, from_step);
+    } catch (const Error& error) {  // others wait, and are told
+      own = error;
+    }
+    const auto answers = engine::gather_answers(*this, {own.has_value(), from_step, hash});
+    if (own) throw *own;
+    engine::check_alike(answers);
+  }
+
+  /// Where parts are given, `parts` of them are one tensor.
+  std::vector<Way> ways_of(std::span<const Tensor> tensors, std::size_t parts,
+                           const OperationOptions& options) const {
+    std::vector<Way> ways;
+    for (const Tensor& tensor : tensors) {
+      ways.push_back(layers_.way_of(tensor, parts * tensor.view.count, options.step));
+    }
+    return ways;
+  }
+
   /// What operations on such tensors do: made for the first of them.
   std::shared_ptr<const Recipe> recipe(Collective collective, std::span<const Tensor> tensors,
-                                       std::uint32_t root) {
+                                       std::span<const Way> ways, std::uint32_t root) {
     RecipeKey key(collective, root);
-    for (const Tensor& tensor : tensors) key.add(tensor);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      key.add(tensors[i].view, ways[i % ways.size()]);
+    }
     const std::lock_guard lock(mutex_);
     const auto found = recipes_.find(key.text());
     if (found != recipes_.end()) return found->second;
     if (recipes_.size() >= kMostRecipes) recipes_.clear();
-    return recipes_[key.text()] = make_recipe(collective, tensors, root);
+    return recipes_[key.text()] = make_recipe(collective, tensors, ways, root);
   }
 
+  /// Of parts, those of one tensor have the same way: there are fewer ways than parts.
   std::shared_ptr<const Recipe> make_recipe(Collective collective, std::span<const Tensor> tensors,
-                                            std::uint32_t root) {
+                                            std::span<const Way> ways, std::uint32_t root) {
     std::vector<Shape> shapes;
     std::vector<Traveller> travellers;
-    for (const Tensor& tensor : tensors) {
-      const Codec& codec = tensor.way.codec;
-      shapes.push_back({tensor.view.count, codec, codec.for_sums()});
-      travellers.push_back({codec, tensor.way.route, tensor.view.count, tensor.view.dtype});
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Way& way = ways[i % ways.size()];
+      const TensorView& view = tensors[i].view;
+      shapes.push_back({view.count, way.codec, way.codec.for_sums()});
+      travellers.push_back({way.codec, way.route, view.count, view.dtype});
     }
     const bool sums = collective == Collective::all_reduce;
     const std::vector<Group> groups =
@@ -246,29 +281,37 @@ class Ranked final : public Communicator {
     return known;
   }
 
-  void add_tensors(Operation& operation, std::span<const Tensor> tensors) {
+  Work start_tensors(std::shared_ptr<Operation> operation, std::span<const Tensor> tensors,
+                     std::uint32_t root, const OperationOptions& options) {
+    const Collective collective = operation->collective;
     check_apart(tensors);
-    for (const Tensor& tensor : tensors) {
-      check(tensor);
-      check_way(tensor, operation.collective);
+    const std::vector<Way> ways = ways_of(tensors, 1, options);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      check(tensors[i]);
+      check_way(tensors[i], ways[i], collective);
     }
+    operation->recipe = recipe(collective, tensors, ways, root);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const Tensor& tensor = tensors[i];
-      operation.items.push_back({.view = tensor.view, .source = i, .name = key_of(tensor.name, i)});
-      Source& source = add_source(operation, tensor, tensor.view.count);
-      if (operation.collective != Collective::broadcast) source.input = {tensor.view};
+      operation->items.push_back(
+          {.view = tensor.view, .source = i, .name = key_of(tensor.name, i)});
+      Source& source = add_source(*operation, tensor, ways[i], tensor.view.count);
+      if (collective != Collective::broadcast) source.input = {tensor.view};
     }
-    finish_sources(operation, tensors);
+    finish_sources(*operation, tensors, ways);
+    return start(std::move(operation), options);
   }
 
   /// Every rank's parts are a region of their own, so that parts of any size can be cut into
   /// pieces.
   Work start_parts(Collective collective, const Parts& parts, const OperationOptions& options) {
     auto operation = make(collective, options);
-    for (const Tensor& part : parts.of(0)) check_way(part, collective);
-    operation->recipe = recipe(collective, parts.all(), 0);
-    for (std::size_t i = 0; i < parts.tensors(); ++i) {
-      add_source(*operation, parts.of(0, i), ranks_.count * parts.of(0, i).view.count);
+    const std::span<const Tensor> tensors = parts.of(0);
+    const std::vector<Way> ways = ways_of(tensors, ranks_.count, options);
+    for (std::size_t i = 0; i < tensors.size(); ++i) check_way(tensors[i], ways[i], collective);
+    operation->recipe = recipe(collective, parts.all(), ways, 0);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      add_source(*operation, tensors[i], ways[i], ranks_.count * tensors[i].view.count);
     }
     // What an all_gather finds in the parts of others is no input.
     const bool all = collective == Collective::reduce_scatter;
@@ -283,18 +326,19 @@ class Ranked final : public Communicator {
         if (all || rank == me_) operation->sources[i].input.push_back(part.view);
       }
     }
-    finish_sources(*operation, parts.of(0));
+    finish_sources(*operation, tensors, ways);
     return start(std::move(operation), options);
   }
 
   /// What was kept is delivered also by a way without feedback, which then keeps nothing.
-  Source& add_source(Operation& operation, const Tensor& tensor, std::size_t count) {
-    const Codec& codec = tensor.way.codec;
+  Source& add_source(Operation& operation, const Tensor& tensor, const Way& way,
+                     std::size_t count) {
+    const Codec& codec = way.codec;
     Source& source =
         operation.sources.emplace_back(Source{.codec = codec, .sums_codec = codec.for_sums()});
     if (!has_sums(operation.collective)) return source;
-    if (tensor.way.feedback) {
-      source.feedback = *tensor.way.feedback;
+    if (way.feedback) {
+      source.feedback = *way.feedback;
       source.feedback.masking = source.feedback.masking && codec.traits().sparse;
       source.loan = residuals_.borrow(tensor.name, count);
     } else if (!tensor.name.empty()) {
@@ -304,7 +348,8 @@ class Ranked final : public Communicator {
   }
 
   /// Nothing is refused any more: residuals and turns may change.
-  void finish_sources(Operation& operation, std::span<const Tensor> tensors) {
+  void finish_sources(Operation& operation, std::span<const Tensor> tensors,
+                      std::span<const Way> ways) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       Source& source = operation.sources[i];
       source.turn = next_turn(operation.collective, tensors[i], source, i);
@@ -312,7 +357,7 @@ class Ranked final : public Communicator {
       if (fits && source.input.size() == 1 && operation.collective == Collective::all_reduce) {
         source.notes.resize(note_count(source.codec, source.input[0].count));
       }
-      if (source.loan != nullptr) source.loan->ends = !tensors[i].way.feedback;
+      if (source.loan != nullptr) source.loan->ends = !ways[i].feedback;
       operation.keeps = operation.keeps || source.loan != nullptr;
       source.prepared = !fits && source.loan == nullptr;
       operation.unprepared += source.prepared ? 0 : 1;
@@ -324,7 +369,7 @@ class Ranked final : public Communicator {
   /// Turns are the tensor's, whatever is done meanwhile with others. Only sparse codecs take them.
   std::uint64_t next_turn(Collective collective, const Tensor& tensor, const Source& source,
                           std::size_t place) {
-    if (!tensor.way.codec.traits().sparse) return 0;
+    if (!source.codec.traits().sparse) return 0;
     if (source.loan != nullptr) return source.loan->turn++;
     const std::lock_guard lock(mutex_);
     return turns_[{collective, tensor.name, tensor.name.empty() ? place : 0}]++;
@@ -345,6 +390,7 @@ class Ranked final : public Communicator {
   const bool in_memory_;
   std::unique_ptr<trace::Recorder> recorder_;  // null: no trace
   Residuals residuals_;
+  engine::Layers layers_;
   std::mutex mutex_;
   std::map<std::tuple<Collective, std::string, std::uint32_t>, std::shared_ptr<const Routine>>
       routines_;                                                            // guarded by mutex_

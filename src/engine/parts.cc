@@ -16,7 +16,8 @@ bool alike(const Tensor& a, const Tensor& b) {
 
 std::string describe(const Tensor& tensor) {
   return fmt::format("'{}' with {} elements of {} and {}", tensor.name, tensor.view.count,
-                     name_of(tensor.view.dtype), tensor.way.text());
+                     name_of(tensor.view.dtype),
+                     tensor.way ? tensor.way->text() : "no way");
 }
 
 }  // namespace

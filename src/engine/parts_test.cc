@@ -195,7 +195,7 @@ TEST(Parts, that_are_not_equally_many_for_each_rank_are_refused) {
 
 TEST(Parts, that_differ_between_ranks_are_refused) {
   Numbers x(30);
-  const Tensor part{"x", {x.data(), 10}};
+  const Tensor part{"x", {x.data(), 10}, Way{}};
   Tensor longer = part;
   longer.view.count = 11;
   Tensor half = part;
@@ -208,7 +208,7 @@ TEST(Parts, that_differ_between_ranks_are_refused) {
     const Tensor parts[] = {part, part, part, other};
     expect_refused(parts, "part 1 of rank 1 is '" + other.name + "' with " +
                               std::to_string(other.view.count) + " elements of " +
-                              name_of(other.view.dtype) + " and " + other.way.text() +
+                              name_of(other.view.dtype) + " and " + other.way->text() +
                               ", but that of rank 0 is 'x' with 10 elements of f32 and none");
   }
 }

@@ -25,13 +25,13 @@ struct Operation {
 constexpr Operation kOperations[] = {
     {"sra",
      [](Communicator& me, Tensor x) {
-       x.way.route = "sra";
+       x.way->route = "sra";
        return me.all_reduce({&x, 1});
      },
      kRanks, 1, false},
     {"allgather",
      [](Communicator& me, Tensor x) {
-       x.way.route = "allgather";
+       x.way->route = "allgather";
        return me.all_reduce({&x, 1});
      },
      kRanks, 1, true},
@@ -208,7 +208,7 @@ TEST(Turns, are_taken_by_every_collective) {
       on_all_ranks(ranks, [&](Communicator& me) {
         Numbers& own = x[me.rank()];
         Tensor tensor{.name = "x", .view = {own.data(), kCount}, .way = one_side()};
-        tensor.way.route.clear();
+        tensor.way->route.clear();
         operation.start(me, tensor).wait();
       });
       sides[operation.name].push_back(positive_side(x[0]));

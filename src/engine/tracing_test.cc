@@ -29,7 +29,7 @@ void exchange(Communicator& me) {
   const std::vector<Tensor> both{{"first", {first.data(), first.size()}},
                                  {"second", {second.data(), second.size()}}};
   const std::vector<Tensor> alone{
-      {"third", {third.data(), third.size()}, Way::parse("uniform:bits=4")}};
+      {"third", {third.data(), third.size()}, Way::parse("grid:step=0.5")}};
   Work work = me.all_reduce(both, {.step = 7});
   me.all_reduce(alone, {.step = 8}).wait();
   work.wait();

@@ -169,7 +169,10 @@ Timeline join(Traces traces) {
     const std::string group =
         groups.size() == 1 ? "" : fmt::format(" of {} (group {})", first.origin.size, i + 1);
     for (const RankTrace& trace : groups[i]) {
-      timeline.ranks.push_back({&trace, fmt::format("rank {}{}", trace.origin.rank, group),
+      // Perfetto orders ranks by their names.
+      const std::size_t digits = std::to_string(first.origin.size - 1).size();
+      timeline.ranks.push_back({&trace,
+                                fmt::format("rank {:0{}}{}", trace.origin.rank, digits, group),
                                 rows_of(trace, shift_of(trace, first))});
     }
     add_missing(timeline.missing, groups[i], group);

@@ -28,7 +28,7 @@ struct Row {
 
 struct RankRows {
   const RankTrace* trace = nullptr;
-  std::string name;  ///< "rank 2"
+  std::string name;  ///< "rank 2", or "rank 02" of more than ten: in the order of letters
   std::vector<Row> rows;
 };
 

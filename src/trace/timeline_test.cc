@@ -107,6 +107,14 @@ TEST(Timeline, spans_that_all_overlap_take_no_time_to_speak_of) {
   EXPECT_EQ(timeline.ranks[0].rows.size(), static_cast<std::size_t>(kSpans));
 }
 
+TEST(Timeline, names_of_ranks_are_in_the_order_of_letters) {
+  std::vector<RankTrace> traces{trace_of(2, 0, {}), trace_of(10, 0, {})};
+  for (RankTrace& trace : traces) trace.origin.size = 11;
+  const Timeline timeline = join(traces);
+  EXPECT_EQ(timeline.ranks[0].name, "rank 02");
+  EXPECT_EQ(timeline.ranks[1].name, "rank 10");
+}
+
 TEST(Timeline, ranks_that_left_nothing_are_named) {
   const auto missing = [](std::uint32_t size, const std::vector<std::uint32_t>& there) {
     std::vector<RankTrace> traces;

@@ -1,0 +1,89 @@
+#include "engine/plan_agreement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <functional>
+
+namespace gradwire::engine {
+namespace {
+
+constexpr std::size_t kWords = 1 + 4 + 4;  // of 16 bits, which floats hold exactly
+using Words = std::array<float, kWords>;
+
+void put(std::uint64_t number, std::span<float, 4> words) {
+  for (float& word : words) {
+    word = static_cast<float>(number & 0xFFFF);
+    number >>= 16;
+  }
+}
+
+/// Of what another version sent it may be any number.
+std::uint64_t number_of(std::span<const float, 4> words) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const bool is_word = words[i] >= 0 && words[i] <= 0xFFFF;  // false for NaN
+    number |= (is_word ? static_cast<std::uint64_t>(words[i]) : 0xFFFF) << (16 * i);
+  }
+  return number;
+}
+
+/// Ranks for whom it is so, or nobody.
+std::vector<std::size_t> ranks_where(std::span<const Answer> answers,
+                                     const std::function<bool(const Answer&)>& is_so) {
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < answers.size(); ++rank) {
+    if (is_so(answers[rank])) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string name(const std::vector<std::size_t>& ranks) {
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+}
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
+
+}  // namespace
+
+std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own) {
+  std::vector<Words> all(ranks.size());
+  Words& words = all[ranks.rank()];
+  words[0] = own.refuses ? 1 : 0;
+  put(own.from_step, std::span(words).subspan<1, 4>());
+  put(own.hash, std::span(words).subspan<5, 4>());
+  ranks.all_gather(Tensor{.view = {all.data(), kWords * all.size()}, .way = Way{}}).wait();
+  std::vector<Answer> answers;
+  for (const Words& each : all) {
+    answers.push_back({each[0] != 0, number_of(std::span(each).subspan<1, 4>()),
+                       number_of(std::span(each).subspan<5, 4>())});
+  }
+  return answers;
+}
+
+void check_alike(std::span<const Answer> answers) {
+  const Answer& first = answers[0];
+  const auto refusing = ranks_where(answers, [](const Answer& each) { return each.refuses; });
+  if (!refusing.empty()) {
+    refuse(fmt::format("the plan was not set: {} refused it for its layers, and says why there",
+                       name(refusing)));
+  }
+  const auto early =
+      ranks_where(answers, [&](const Answer& each) { return each.from_step != first.from_step; });
+  if (!early.empty()) {
+    refuse(
+        fmt::format("the plan was not set: rank 0 sets it from step {} on, {} from step {}; set "
+                    "it from the same step on all ranks",
+                    first.from_step, name(early), answers[early[0]].from_step));
+  }
+  const auto other =
+      ranks_where(answers, [&](const Answer& each) { return each.hash != first.hash; });
+  if (other.empty()) return;
+  refuse(
+      fmt::format("the plan was not set: {} has another plan, or other layers, than rank 0; give "
+                  "all ranks the same file, and register the same layers",
+                  name(other)));
+}
+
+}  // namespace gradwire::engine

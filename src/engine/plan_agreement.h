@@ -1,0 +1,25 @@
+// Whether all ranks are about to do the same.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradwire/communicator.h"
+
+namespace gradwire::engine {
+
+/// What one rank is about to set.
+struct Answer {
+  bool refuses = false;  ///< its plan is not fit for its layers
+  std::uint64_t from_step = 0;
+  std::uint64_t hash = 0;  ///< of plan and layers
+};
+
+/// The answers of all ranks, which call it together.
+std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own);
+
+/// Throws `Error(invalid_argument)` that names the ranks whose answer is not that of rank 0.
+void check_alike(std::span<const Answer> answers);
+
+}  // namespace gradwire::engine
