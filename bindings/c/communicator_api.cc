@@ -84,9 +84,9 @@ ConnectOptions convert(const gradwire_connect_options& from) {
   to.network.interface = text_or(from.interface, "");
   to.network.port = static_cast<std::uint16_t>(from.port);
   if (from.timeout_ms != 0) to.timeout = milliseconds(from.timeout_ms);
-  to.trace = text_or(from.trace, "");
   if (from.lanes != 0) to.tuning.lanes = from.lanes;
   to.tuning.piece_elements = from.piece_elements;
+  to.trace = text_or(from.trace, "");
   to.tuning.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
   return to;
 }

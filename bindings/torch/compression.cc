@@ -105,8 +105,11 @@ bool Rule::keeps_something() const { return owed_exchanges > 0 || any_stage(*thi
 
 Compression::Compression(std::shared_ptr<Channel> channel,
                          c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed,
-                         bool stages)
-    : channel_(std::move(channel)), group_(std::move(group)), seed_(seed), stages_(stages) {}
+                         bool copies_to_host)
+    : channel_(std::move(channel)),
+      group_(std::move(group)),
+      seed_(seed),
+      copies_to_host_(copies_to_host) {}
 
 void Compression::set_rules(std::unordered_map<const void*, Rule> rules) {
   for (auto& [parameter, rule] : rules) {
@@ -312,7 +315,7 @@ std::vector<bool> Compression::used_of(const c10d::GradBucket& bucket,
 
 TensorView Compression::numbers_of(const Waiting& waiting) const {
   const at::Tensor& buffer = waiting.bucket.getBuffer();
-  if (!stages_ && buffer.is_cpu()) return view_of(buffer);
+  if (!copies_to_host_ && buffer.is_cpu()) return view_of(buffer);
   at::Tensor host =
       at::empty(buffer.sizes(), buffer.options().device(at::kCPU).pinned_memory(!buffer.is_cpu()));
   host.copy_(buffer);  // waits for the device

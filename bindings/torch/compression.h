@@ -58,10 +58,10 @@ inline std::atomic<int> exact_scopes = 0;
 /// Shared by a model's hook and by Python. Gradients are averaged over the ranks.
 class Compression {
  public:
-  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly. `stages` sends
-  /// copies of buckets also where they could be used in place, for tests.
+  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly. `copies_to_host`
+  /// sends copies of buckets also where they could be used in place, for tests.
   Compression(std::shared_ptr<Channel> channel, c10::intrusive_ptr<c10d::ProcessGroup> group,
-              std::uint64_t seed, bool stages = false);
+              std::uint64_t seed, bool copies_to_host = false);
 
   /// By the identity of the parameter, `Tensor._cdata` in Python. Between steps.
   void set_rules(std::unordered_map<const void*, Rule> rules);
@@ -147,7 +147,7 @@ class Compression {
   const std::shared_ptr<Channel> channel_;
   const c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::uint64_t seed_;
-  const bool stages_;
+  const bool copies_to_host_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::uint64_t steps_ = 0;
   /// The bucket that came last. DDP hands them over in the order of their indices, so one that is

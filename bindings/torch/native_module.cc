@@ -249,7 +249,7 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
       .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>, std::uint64_t,
                     bool>(),
-           py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)
+           py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("copies_to_host") = false)
       .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
       .def("set_local_clip", &Compression::set_local_clip)
