@@ -140,7 +140,7 @@ def _watch_scalers() -> None:
     @_around(GradScaler, "scale")
     def scale(original, scaler, outputs):
         if scaler.is_enabled():
-            _part("ddp").check_scaler()
+            _part("compressions").check_scaler()
         return original(scaler, outputs)
 
 
@@ -194,6 +194,7 @@ def _watch_groups() -> None:
         original(*args, **kwargs)
         atexit.unregister(_say_that_there_was_no_group)
         if _is_set("GRADWIRE"):
+            _part("fsdp").watch()
             _part("report").joined(distributed.get_rank(), distributed.get_world_size())
         elif distributed.get_rank() == 0:
             _will_say_that_it_is_off(os.getpid())

@@ -41,6 +41,7 @@ class Channel {
   /// Waits for all ranks. Throws `c10::DistBackendError`.
   Channel(const c10::intrusive_ptr<c10d::Store>& store, const ChannelOptions& options);
 
+  int rank() const { return options_.rank; }
   int size() const { return options_.size; }
 
   /// Throws `c10::DistBackendError` after `close`.

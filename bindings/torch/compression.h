@@ -1,21 +1,18 @@
-// How the gradients of one model travel, and what that cost.
+// How the gradients of one model travel, and what that cost: what DDP and FSDP2 have in common.
 #pragma once
-
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "channel.h"
+#include "gradwire/communicator.h"
 #include "gradwire/plan.h"
 #include "layer_use.h"
 
@@ -39,6 +36,8 @@ struct Rule {
   bool has_momentum() const;
   /// Whether an exchange leaves something for the next one, now or later.
   bool keeps_something() const;
+  /// In all stages.
+  bool is_exact() const;
 };
 
 /// What one parameter's gradients cost so far.
@@ -52,42 +51,43 @@ struct LayerTotals {
   double energy = 0;
 };
 
+/// One parameter.
+struct LayerState {
+  Rule rule;
+  LayerTotals totals;               // guarded by the mutex of `Ledger`
+  std::shared_ptr<LayerUse> use{};  // if it is watched
+};
+using LayerPtr = std::shared_ptr<LayerState>;
+
+/// Counts what exchanges cost, also on the communicator's thread, which may outlive the model.
+class Ledger {
+ public:
+  /// `exact_bytes` are those that an exact exchange of each layer sends.
+  void count(const std::vector<LayerPtr>& layers, std::span<const std::uint64_t> exact_bytes,
+             const Statistics& statistics);
+  /// The same for an exchange that was exact, by the process group.
+  void count_exact(const std::vector<LayerPtr>& layers, std::span<const std::uint64_t> exact_bytes);
+
+  std::mutex mutex;
+};
+
 /// While positive, gradients travel exactly, in the whole process.
 inline std::atomic<int> exact_scopes = 0;
 
-/// Shared by a model's hook and by Python. Gradients are averaged over the ranks.
+/// Shared by what exchanges a model's gradients and by Python. DDP and FSDP2 derive from it.
 class Compression {
  public:
-  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly. `copies_to_host`
-  /// sends copies of buckets also where they could be used in place, for tests.
-  Compression(std::shared_ptr<Channel> channel, c10::intrusive_ptr<c10d::ProcessGroup> group,
-              std::uint64_t seed, bool copies_to_host = false);
+  virtual ~Compression() = default;
 
-  /// By the identity of the parameter, `Tensor._cdata` in Python. Between steps.
-  void set_rules(std::unordered_map<const void*, Rule> rules);
+  /// By the identity of the parameter, which is up to DDP and FSDP2. Between steps.
+  void set_rules(const std::unordered_map<const void*, Rule>& rules);
 
   /// Of random numbers. Between steps.
   void set_seed(std::uint64_t seed) { seed_ = seed; }
 
-  /// Shrinks the gradients of all parameters together to this norm, on each rank by itself, before
-  /// anything else; 0: never. It makes every exchange wait for the end of the backward pass.
-  void set_local_clip(double norm) { local_clip_ = norm; }
-
-  /// Sees when gradients come, which makes refusals and `set_finds_unused` work. After `set_rules`.
-  void watch(const std::vector<at::Tensor>& parameters);
-
-  /// Whether some layers may have no gradient on any rank (`find_unused_parameters`). DDP throws
-  /// the results of these away, so layers with feedback are exchanged only if a rank has used them:
-  /// on this the ranks agree, in one more round trip per bucket. What waits to be sent of the
-  /// others, and their momentum, stay as they are.
-  void set_finds_unused(bool finds) { finds_unused_ = finds; }
-
   /// Called before the first exchange, which is not made if it throws; then again before the next.
   /// All ranks are there, as they may not be before: one alone may run the model forward.
   std::function<void()> before_first_exchange;
-
-  /// Averages the bucket's buffer in place. The future holds it.
-  FuturePtr average(c10d::GradBucket& bucket);
 
   /// Steps so far. Random numbers depend on it, so a run that goes on from a checkpoint sets it.
   std::uint64_t steps() const { return steps_; }
@@ -98,77 +98,37 @@ class Compression {
 
   std::vector<LayerTotals> totals() const;
 
-  /// Does all the work from now on, uncompressed. Between steps.
-  std::shared_ptr<c10d::CommHookInterface> hook_of_user;
+ protected:
+  explicit Compression(std::uint64_t seed) : seed_(seed) {}
 
- private:
-  struct Waiting {
-    c10d::GradBucket bucket;
-    OperationOptions options;
-    std::shared_ptr<Completion> completion;
-  };
-  struct Layer {
-    Rule rule;
-    LayerTotals totals;               // guarded by the mutex of `Ledger`
-    std::shared_ptr<LayerUse> use{};  // if it is watched
-  };
-  using LayerPtr = std::shared_ptr<Layer>;
-  /// What is counted on the communicator's thread, which may outlive the model.
-  struct Ledger {
-    std::mutex mutex;
-    void count(const std::vector<LayerPtr>& layers, std::uint64_t bytes_per_element,
-               std::uint64_t ranks, const Statistics& statistics);
-    /// What the group averages: it is as large as it is.
-    void count_exact(const std::vector<LayerPtr>& layers, const at::Tensor& buffer,
-                     std::uint64_t ranks);
-  };
+  /// Throws for a parameter that has no rule.
+  const LayerPtr& layer_of(const void* parameter) const;
 
-  std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
-  FuturePtr average_by_group(const c10d::GradBucket& bucket) const;
-  /// Shrinks the gradients to the norm that was asked for.
-  void clip(const std::vector<Waiting>& ready) const;
-  /// Adds weights to their gradient, if that was asked for.
-  static void decay(const Layer& layer, const at::Tensor& parameter, const at::Tensor& range);
-  static void look_for_misuse(Layer& layer);
-  /// An exchange by this way begins.
-  static void count_owed(Layer& layer, const Way& way, std::uint64_t step);
-  /// Throws where results of exchanges were used twice, or not at all.
-  static void check_received_once(const Layer& layer, const LayerUse::Findings& findings);
-  /// What some rank has found. Waits for all ranks, where they may differ.
-  std::vector<LayerUse::Findings> agree_on(std::vector<LayerUse::Findings> findings,
-                                           const std::vector<LayerPtr>& layers) const;
-  /// Which layers of a bucket some rank has used, after checks.
-  std::vector<bool> used_of(const c10d::GradBucket& bucket,
-                            const std::vector<LayerPtr>& layers) const;
-  /// The bucket's numbers, or a copy of them on the host that comes back at the end.
-  TensorView numbers_of(const Waiting& waiting) const;
-  void start(const Waiting& waiting);
+  /// Once for each exchange, before anything else.
+  void begin_exchange();
+  /// A step begins.
+  void count_step() { ++steps_; }
+  /// The one that has begun, from 0.
+  std::uint64_t step() const { return steps_ - 1; }
 
-  const std::shared_ptr<Channel> channel_;
-  const c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::uint64_t seed_;
-  const bool copies_to_host_;
+  /// Of exchanges in this step. Some steps are measured.
+  OperationOptions options_at(std::uint64_t step) const;
+  /// The way of an exchange that begins, once for each layer and step.
+  static Way take_way(LayerState& layer, std::uint64_t step);
+
+  /// From now on, in what way its rule asks for.
+  static void look_for_misuse(LayerState& layer);
+  /// Throws where results of exchanges were used twice, or not at all. `instead` says what to do
+  /// with a gradient that is not wanted.
+  static void check_received_once(const LayerState& layer, const LayerUse::Findings& findings,
+                                  std::string_view instead);
+
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
-  std::uint64_t steps_ = 0;
-  /// The bucket that came last. DDP hands them over in the order of their indices, so one that is
-  /// not behind it begins a step.
-  std::size_t last_bucket_ = std::numeric_limits<std::size_t>::max();
-  double local_clip_ = 0;
-  bool finds_unused_ = false;
-  std::vector<Waiting> waiting_;
   std::unordered_map<const void*, LayerPtr> layers_;  // by parameter
-};
-
-/// What DDP calls for every bucket. A hook that the user registers later takes over.
-class Hook final : public c10d::CommHookInterface {
- public:
-  explicit Hook(std::shared_ptr<Compression> compression) : compression_(std::move(compression)) {}
-
-  FuturePtr runHook(c10d::GradBucket& bucket) override;
-  at::Tensor parseHookResult(const c10::IValue& result) override;
 
  private:
-  const std::shared_ptr<Compression> compression_;
+  std::uint64_t seed_;
+  std::uint64_t steps_ = 0;
 };
 
 }  // namespace gradwire::pytorch

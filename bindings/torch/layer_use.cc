@@ -25,7 +25,7 @@ class Watch final : public torch::autograd::FunctionPreHook {
       : parameter_(std::move(parameter)), use_(std::move(use)) {}
 
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& gradients) override {
-    if (gradients[0].defined()) use_->gradient_comes(parameter_);
+    if (gradients[0].defined()) use_->gradient_comes({parameter_, parameter_}, parameter_.grad());
     return gradients;
   }
 
@@ -55,23 +55,22 @@ void LayerUse::look_for(bool once, bool kept) {
   exchanged_at_ = added_at_ = discarded_at_ = -1;
 }
 
-void LayerUse::gradient_comes(const at::Tensor& parameter) {
+void LayerUse::gradient_comes(const Weights& weights, const at::Tensor& sum) {
   const std::lock_guard lock(mutex_);
   findings_.used = true;
   if (!once_ && !kept_) return;
-  const std::int64_t version = parameter._version();
+  const std::int64_t version = weights.parameter._version();
   if (added_at_ >= 0 && added_at_ != version) findings_.added = true;
   if (discarded_at_ >= 0 && discarded_at_ != version) {
     findings_.discarded = true;
     discarded_at_ = -1;
   }
   if (!received_) return;
-  const bool may_have_stepped = this->may_have_stepped(parameter, version);
+  const bool may_have_stepped = this->may_have_stepped(weights, version);
   if (may_have_stepped && !once_) {  // saves looking at the gradient
     received_ = false;
     return;
   }
-  const at::Tensor& sum = parameter.grad();
   received_ = sum.defined() && sum.any().item<bool>();
   added_at_ = once_ && received_ ? version : -1;
   if (received_ || may_have_stepped) return;
@@ -79,13 +78,13 @@ void LayerUse::gradient_comes(const at::Tensor& parameter) {
   counting_ = Counting::unknown;  // or there is another optimizer now
 }
 
-bool LayerUse::may_have_stepped(const at::Tensor& parameter, std::int64_t version) {
+bool LayerUse::may_have_stepped(const Weights& weights, std::int64_t version) {
   if (exchanged_at_ < 0) return true;
   if (exchanged_at_ != version) {
     counting_ = Counting::counted;
     return true;
   }
-  if (!weights_hash_ || *weights_hash_ == hash_of(parameter)) return false;
+  if (!weights_hash_ || *weights_hash_ == hash_of(weights.numbers)) return false;
   counting_ = Counting::uncounted;
   exchanged_at_ = discarded_at_ = -1;
   return true;
@@ -96,14 +95,14 @@ LayerUse::Findings LayerUse::take_findings() {
   return std::exchange(findings_, {});
 }
 
-void LayerUse::exchanged(const at::Tensor& parameter) {
+void LayerUse::exchanged(const Weights& weights) {
   const std::lock_guard lock(mutex_);
   received_ = true;
   exchanged_at_ = -1;
   weights_hash_.reset();
   if (!kept_ || counting_ == Counting::uncounted) return;
-  exchanged_at_ = static_cast<std::int64_t>(parameter._version());
-  if (counting_ == Counting::unknown) weights_hash_ = hash_of(parameter);
+  exchanged_at_ = static_cast<std::int64_t>(weights.parameter._version());
+  if (counting_ == Counting::unknown) weights_hash_ = hash_of(weights.numbers);
 }
 
 bool watch_gradients(const at::Tensor& parameter, std::shared_ptr<LayerUse> use) {

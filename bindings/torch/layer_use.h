@@ -10,6 +10,13 @@
 
 namespace gradwire::pytorch {
 
+/// A parameter, whose version an optimizer counts up, and the numbers that this rank has of it:
+/// with DDP the parameter itself, with FSDP2 a shard.
+struct Weights {
+  at::Tensor parameter;
+  at::Tensor numbers;
+};
+
 /// How this rank uses one layer. As DDP does, not by the numbers that an exchange is given: those
 /// of an unused layer may be left from an earlier step.
 ///
@@ -28,13 +35,13 @@ class LayerUse {
   /// not enter another one. `kept`: an exchange leaves something for the next one.
   void look_for(bool once, bool kept);
 
-  /// Before it is accumulated.
-  void gradient_comes(const at::Tensor& parameter);
+  /// Before it is accumulated to `sum`, this rank's gradient, if there is one.
+  void gradient_comes(const Weights& weights, const at::Tensor& sum);
 
   Findings take_findings();
 
-  /// DDP makes the result the parameter's gradient.
-  void exchanged(const at::Tensor& parameter);
+  /// DDP or FSDP2 makes the result the parameter's gradient.
+  void exchanged(const Weights& weights);
 
  private:
   /// Some optimizers change weights and do not count it: those with `fused=True`, and those that
@@ -42,7 +49,7 @@ class LayerUse {
   enum class Counting { unknown, counted, uncounted };
 
   /// Whether the optimizer has made a step since the exchange, or may have.
-  bool may_have_stepped(const at::Tensor& parameter, std::int64_t version);
+  bool may_have_stepped(const Weights& weights, std::int64_t version);
 
   std::mutex mutex_;
   bool once_ = false;

@@ -9,7 +9,8 @@
 
 #include "backend.h"
 #include "channel.h"
-#include "compression.h"
+#include "ddp_hook.h"
+#include "fsdp_exchange.h"
 #include "gradwire/environment.h"
 #include "plan_binding.h"
 
@@ -79,74 +80,26 @@ WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::
   return c10d::Work::create_from_future(completion->future());
 }
 
-/// One layer of what FSDP exchanges, and the elements that each rank has of it.
-struct Shard {
-  std::string name;
-  std::size_t elements;
-  Way way;
-};
-
-/// What is exchanged together, again and again.
-struct Shards {
-  std::vector<Shard> layers;
-};
-
-Shards make_shards(const std::vector<std::tuple<std::string, std::size_t, std::string>>& given) {
-  Shards shards;
-  for (const auto& [name, elements, way] : given) {
-    shards.layers.push_back({name, elements, Way::parse(way)});
+std::shared_ptr<ShardExchange> make_shard_exchange(
+    std::shared_ptr<FsdpCompression> compression,
+    const std::vector<std::pair<std::uintptr_t, std::size_t>>& parameters,
+    const std::optional<std::string>& weights) {
+  std::vector<Shard> shards;
+  for (const auto& [parameter, elements] : parameters) {
+    shards.push_back({reinterpret_cast<const void*>(parameter), elements});
   }
-  return shards;
+  const auto way = weights ? std::optional(Way::parse(*weights)) : std::nullopt;
+  return std::make_shared<ShardExchange>(std::move(compression), shards, way);
 }
 
-/// `tensor` has for every rank its shards, one behind the other.
-std::vector<Tensor> parts_of(int ranks, const at::Tensor& tensor, const Shards& shards) {
-  const TensorView whole = view_of(tensor);
-  std::vector<Tensor> parts;
-  std::size_t first = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    for (const Shard& shard : shards.layers) {
-      parts.push_back({shard.name, whole.slice(first, shard.elements), shard.way});
-      first += shard.elements;
-    }
+void begin_shards(ShardExchange& exchange,
+                  const std::vector<std::tuple<std::uintptr_t, at::Tensor, at::Tensor,
+                                               std::optional<at::Tensor>>>& given) {
+  std::vector<ShardGradient> gradients;
+  for (const auto& [identity, parameter, numbers, sum] : given) {
+    gradients.push_back({reinterpret_cast<const void*>(identity), {parameter, numbers}, sum});
   }
-  TORCH_CHECK_VALUE(first == whole.count, "gradwire: shards of ", first,
-                    " elements in a tensor of ", whole.count);
-  return parts;
-}
-
-/// Bytes sent, squared error and energy, by layer.
-using Costs = std::vector<std::tuple<std::uint64_t, double, double>>;
-
-Costs costs_of(Work work) {
-  work.wait();
-  Costs costs;
-  for (const TensorStatistics& tensor : work.statistics().tensors) {
-    costs.emplace_back(tensor.sent_bytes, tensor.squared_error, tensor.energy);
-  }
-  return costs;
-}
-
-/// This rank's part of `tensor` becomes its sum or average over all ranks.
-Costs reduce_scatter(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
-                     bool average, std::uint64_t seed, std::uint64_t step, bool measure) {
-  return costs_of(channel.communicator()->reduce_scatter(
-      parts_of(channel.size(), tensor, shards),
-      {.seed = seed, .step = step, .average = average, .measure_error = measure}));
-}
-
-/// This rank's part of `tensor` reaches all others, and becomes what they decode.
-Costs all_gather(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
-                 std::uint64_t seed, std::uint64_t step) {
-  return costs_of(channel.communicator()->all_gather(parts_of(channel.size(), tensor, shards),
-                                                     {.seed = seed, .step = step}));
-}
-
-/// `tensor` has this rank's shards; each becomes its sum or average over all ranks.
-Costs all_reduce_shards(const Channel& channel, const at::Tensor& tensor, const Shards& shards,
-                        bool average, std::uint64_t seed, std::uint64_t step) {
-  return costs_of(channel.communicator()->all_reduce(
-      parts_of(1, tensor, shards), {.seed = seed, .step = step, .average = average}));
+  exchange.begin(gradients);
 }
 
 py::bytes save_residuals(const Channel& channel) {
@@ -174,7 +127,7 @@ py::bytes merge_residuals(const std::vector<std::string>& saved, float scale) {
   return {reinterpret_cast<const char*>(merged.data()), merged.size()};
 }
 
-/// By the parameter's `_cdata`: the layer's name, elements, weight decay.
+/// By the parameter's identity: the layer's name, elements, weight decay.
 using PythonLayers =
     std::unordered_map<std::uintptr_t, std::tuple<std::string, std::uint64_t, float>>;
 
@@ -189,7 +142,7 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
                                                        .stages = plan.stages_of(name),
                                                        .weight_decay = weight_decay};
   }
-  compression.set_rules(std::move(rules));
+  compression.set_rules(rules);
 }
 
 py::list totals(const Compression& compression) {
@@ -219,8 +172,6 @@ PYBIND11_MODULE(_native, module) {
   configure_from_environment();
   module.attr("torch_version") = GRADWIRE_TORCH_VERSION;
 
-  py::class_<Shards>(module, "Shards").def(py::init(&make_shards), py::arg("name_elements_way"));
-
   py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
       .def(py::init(&make_channel), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("connect_timeout"), py::arg("secret") = "",
@@ -229,12 +180,6 @@ PYBIND11_MODULE(_native, module) {
       .def("all_gather_text", &Channel::all_gather_text, py::arg("text"),
            py::arg("timeout") = std::chrono::milliseconds(0), NoGil())
       .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("way"), py::arg("name"),
-           py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
-      .def("reduce_scatter", &reduce_scatter, py::arg("tensor"), py::arg("shards"),
-           py::arg("average"), py::arg("seed"), py::arg("step"), py::arg("measure"), NoGil())
-      .def("all_gather", &all_gather, py::arg("tensor"), py::arg("shards"), py::arg("seed"),
-           py::arg("step"), NoGil())
-      .def("all_reduce_shards", &all_reduce_shards, py::arg("tensor"), py::arg("shards"),
            py::arg("average"), py::arg("seed"), py::arg("step"), NoGil())
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals);
@@ -247,34 +192,53 @@ PYBIND11_MODULE(_native, module) {
       .def("adopt", &Backend::adopt);
 
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
+      .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
+      .def("set_seed", &Compression::set_seed)
+      .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
+      .def_property_readonly("steps", &Compression::steps)
+      .def("has_feedback", &Compression::has_feedback)
+      .def("totals", &totals);
+
+  py::class_<DdpCompression, Compression, std::shared_ptr<DdpCompression>>(module, "DdpCompression",
+                                                                           py::dynamic_attr())
       .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>, std::uint64_t,
                     bool>(),
            py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("copies_to_host") = false)
-      .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
-      .def("set_seed", &Compression::set_seed)
-      .def("set_local_clip", &Compression::set_local_clip)
-      .def("watch", &Compression::watch, py::arg("parameters"))
-      .def("set_finds_unused", &Compression::set_finds_unused)
+      .def("set_local_clip", &DdpCompression::set_local_clip)
+      .def("watch", &DdpCompression::watch, py::arg("parameters"))
+      .def("set_finds_unused", &DdpCompression::set_finds_unused)
       .def("attach",
-           [](const std::shared_ptr<Compression>& self, c10d::Reducer& reducer) {
+           [](const std::shared_ptr<DdpCompression>& self, c10d::Reducer& reducer) {
              reducer.register_comm_hook(std::make_unique<Hook>(self));
            })
       .def("hand_over",
-           [](Compression& self, py::object state, py::object hook) {
+           [](DdpCompression& self, py::object state, py::object hook) {
              self.hook_of_user =
                  std::make_shared<c10d::PythonCommHook>(std::move(state), std::move(hook));
            })
-      .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
-      .def_property_readonly("steps", &Compression::steps)
-      .def_property("counters", &Compression::steps, &Compression::set_steps)  // for checkpoints
-      .def("has_feedback", &Compression::has_feedback)
-      .def("totals", &totals);
+      .def_property("counters", &Compression::steps, &Compression::set_steps);  // for checkpoints
+
+  py::class_<FsdpCompression, Compression, std::shared_ptr<FsdpCompression>>(
+      module, "FsdpCompression", py::dynamic_attr())
+      .def(py::init<std::uint64_t>(), py::arg("seed"))
+      .def_property("counters", &FsdpCompression::counters, &FsdpCompression::set_counters);
+
+  py::class_<ShardExchange, std::shared_ptr<ShardExchange>>(module, "ShardExchange")
+      .def(py::init(&make_shard_exchange), py::arg("compression"),
+           py::arg("parameters_and_elements"), py::arg("weights") = std::nullopt)
+      .def("begin", &begin_shards, py::arg("identities_parameters_numbers_and_sums"))
+      .def("reduce_scatter", &ShardExchange::reduce_scatter, py::arg("channel"), py::arg("output"),
+           py::arg("input"), py::arg("op"), NoGil())
+      .def("all_reduce", &ShardExchange::all_reduce, py::arg("channel"), py::arg("tensor"),
+           py::arg("op"), NoGil())
+      .def("all_gather", &ShardExchange::all_gather, py::arg("channel"), py::arg("output"),
+           py::arg("input"), NoGil())
+      .def("count_update", &ShardExchange::count_update);
 
   add_plans(module);
   module.def("make_trace_folder", &trace::make_trace_folder, py::arg("directory"));
   module.def("merge_residuals", &merge_residuals, py::arg("saved"), py::arg("scale"));
   module.def("is_supported", &is_supported, py::arg("tensor"));
-  module.def("is_exact", [] { return exact_scopes > 0; });
   module.def("enter_exact", [] { ++exact_scopes; });
   module.def("leave_exact", [] { --exact_scopes; });
 }

@@ -266,8 +266,9 @@ def test_residual_compression_takes_the_momentum_of_an_unchanged_script(tmp_path
     [
         "nn.parallel.DistributedDataParallel(nn.Linear(64, 64))",
         "gradwire.torch.compress(fully_shard(nn.Linear(64, 64)))",
+        "fully_shard(nn.Linear(64, 64))",
     ],
-    ids=["ddp", "fsdp"],
+    ids=["ddp", "fsdp", "fsdp unasked"],
 )
 def test_the_summary_has_models_that_ended_before_the_script(tmp_path, wrapped):
     script = written(tmp_path, TRAIN_IN_A_FUNCTION.replace("WRAPPED", wrapped))
@@ -287,6 +288,29 @@ TRAIN_ALONE = """
 
     torch.nn.Linear(64, 64)(torch.ones(1, 64)).sum().backward()
 """
+
+
+@pytest.mark.parametrize(
+    "source, ranks, why",
+    [
+        (TRAIN_ALONE, "1", "there is one rank"),
+        (TRAIN_ALONE, "2", "the script made no process group"),
+    ],
+    ids=["one rank", "no group"],
+)
+def test_a_script_that_is_not_compressed_hears_why(tmp_path, source, ranks, why):
+    done = subprocess.run(
+        launcher("--standalone", "--nproc-per-node", ranks, written(tmp_path, source)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("gradwire: ")]
+    assert len(said) == 1, done.stderr
+    assert said[0].startswith(f"gradwire: nothing was compressed, because {why}")
+
 
 TRAIN_SHARDED = """
     import torch
@@ -311,28 +335,21 @@ TRAIN_ON_A_MESH = """
 """
 
 
-@pytest.mark.parametrize(
-    "source, ranks, why",
-    [
-        (TRAIN_ALONE, "1", "there is one rank"),
-        (TRAIN_ALONE, "2", "the script made no process group"),
-        (TRAIN_SHARDED, "2", "the script uses FSDP2: call gradwire.torch.compress(model) after "),
-        (TRAIN_ON_A_MESH, "2", "the script uses FSDP2: call gradwire.torch.compress(model) after "),
-    ],
-    ids=["one rank", "no group", "fsdp2", "fsdp2 on a mesh"],
-)
-def test_a_script_that_is_not_compressed_hears_why(tmp_path, source, ranks, why):
+@pytest.mark.parametrize("source", [TRAIN_SHARDED, TRAIN_ON_A_MESH], ids=["group", "mesh"])
+def test_an_unchanged_script_with_sharded_weights_is_compressed(tmp_path, source):
     done = subprocess.run(
-        launcher("--standalone", "--nproc-per-node", ranks, written(tmp_path, source)),
+        launcher("--standalone", "--nproc-per-node", "2", written(tmp_path, source)),
         env=environment(),
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith("gradwire: ")]
-    assert len(said) == 1, done.stderr
-    assert said[0].startswith(f"gradwire: nothing was compressed, because {why}")
+    first, last = (line for line in done.stderr.splitlines() if line.startswith("gradwire: "))
+    assert first.startswith(
+        "gradwire: Linear: 1 of 2 layers (98 % of the gradients) travel as grid"
+    )
+    assert last.startswith("gradwire: Linear: 1 steps; rank 0 sent ")
 
 
 def test_a_module_of_the_name_of_the_package_is_named_by_workers_too(tmp_path):

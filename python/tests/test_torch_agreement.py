@@ -15,7 +15,7 @@ import gradwire_autoload as autoload
 import pytest
 import torch
 from gradwire.torch import agreement, channels, presence, settings
-from gradwire.torch._native import Shards
+from gradwire.torch._native import FsdpCompression, Plan, ShardExchange
 from test_torch_ddp import small_model, train
 from torch import distributed, nn
 from torch.distributed._composable.replicate import replicate
@@ -125,6 +125,14 @@ def test_a_rank_that_does_not_compress_the_second_model_is_named_within_seconds(
 # Ranks that lie
 
 
+def gathered(channel, numbers: list[float]) -> None:
+    """As a rank sends a text, which has no say in its numbers."""
+    compression = FsdpCompression(0)
+    compression.set_rules({1: ("", len(numbers), 0.0)}, "", Plan.parse('{"gradwire_plan": 1}'))
+    exchange = ShardExchange(compression, [(1, len(numbers))])
+    exchange.all_gather(channel, torch.empty(2 * len(numbers)), torch.tensor(numbers).float())
+
+
 def lied_to(rank: int, length: float, letter: float) -> str:
     """Rank 1 says that its text is so long, and has this letter in it."""
     channel, mine = channels.of(None), "hello"
@@ -134,10 +142,9 @@ def lied_to(rank: int, length: float, letter: float) -> str:
             channel.all_gather_text(mine)
         said = str(refused.value)
     else:
-        channel.all_gather(torch.tensor([0, float(length)]), Shards([("", 1, "none")]), 0, 0)
+        gathered(channel, [length])
         if length == len(mine):
-            letters = torch.full((2 * len(mine),), float(letter))
-            channel.all_gather(letters, Shards([("", len(mine), "none")]), 0, 0)
+            gathered(channel, [letter] * len(mine))
     distributed.barrier()
     return said
 

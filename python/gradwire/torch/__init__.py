@@ -107,7 +107,6 @@ def compress(
     if isinstance(inner, FSDPModule):
         _check(chosen, inner, [chosen.codec, *([weights] if weights else [])])
         fsdp.compress(inner, chosen, weights)
-        compressions.of(inner).plan = chosen.plan_for(layers.described(inner))
         return model
     if not isinstance(inner, DistributedDataParallel):
         raise TypeError(_why_not(inner))

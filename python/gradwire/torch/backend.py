@@ -10,13 +10,14 @@ import torch
 from torch import distributed
 from torch.distributed import PrefixStore, ProcessGroupGloo, distributed_c10d
 
-from . import channels, report
+from . import channels, fsdp, report
 from ._native import Backend
 
 
 def create(options, given) -> Backend:
     """For ``register_backend``: gloo, and nccl where there is CUDA, behind a backend of ours."""
     autoload.watch()
+    fsdp.watch()
     report.joined(options.group_rank, options.group_size)
     _open_monitored_barrier()
     cpu = ProcessGroupGloo(

@@ -50,6 +50,17 @@ def all_stats() -> list[stats.Stats]:
     return [each for each in every if each.steps] or every
 
 
+def check_scaler() -> None:
+    """Raises when a loss is scaled while feedback keeps something, or will."""
+    if any(each.has_feedback() for each in _all):
+        raise ValueError(
+            "gradients of a model are compressed with feedback, which does not go with a loss "
+            "scaler: what was held back would be in the scale of an earlier step, and a step that "
+            "the scaler skips would lose what was sent. Train in bfloat16, which needs no scaler, "
+            "or compress without feedback"
+        )
+
+
 def _kept(model: Module, who: stats.Who, compression: Compression) -> Compression:
     compression.who = who
     finalize(model, _keep_stats, compression).atexit = False

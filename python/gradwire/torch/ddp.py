@@ -27,8 +27,9 @@ from . import (
     settings,
     stats,
     steps,
+    unasked,
 )
-from ._native import Backend, Compression
+from ._native import Backend, DdpCompression
 
 _log = logging.getLogger("gradwire")
 _settings: WeakKeyDictionary[Ddp, settings.Settings] = WeakKeyDictionary()
@@ -119,9 +120,9 @@ def _compare(model: Ddp, chosen: settings.Settings) -> None:
     agreement.check([model.process_group], title, chosen, layers.named(model.module))
 
 
-def _attached(model: Ddp, chosen: settings.Settings) -> Compression:
+def _attached(model: Ddp, chosen: settings.Settings) -> DdpCompression:
     group = model.process_group
-    compression = Compression(channels.of(group), group, chosen.seed)
+    compression = DdpCompression(channels.of(group), group, chosen.seed)
     compression.number = None
     compression.compare_steps = _comparison_of_steps(model)
     _apply(chosen, model, compression)
@@ -146,7 +147,7 @@ def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
     return compare
 
 
-def _begin(model: Ddp, compression: Compression, chosen: settings.Settings) -> None:
+def _begin(model: Ddp, compression: DdpCompression, chosen: settings.Settings) -> None:
     """The ranks agree."""
     compression.number = compressions.number(model)
     _set_rules(chosen, model, compression)
@@ -164,7 +165,7 @@ def before_first_forward(model: Ddp) -> None:
         return
     title = layers.title(model.module)
     if _has_own_hook(model):
-        _leave_alone(model, "has a communication hook of its own")
+        unasked.leave_alone(title, "has a communication hook of its own")
         return
     if kept:
         _compress_copy(model, kept)
@@ -202,7 +203,10 @@ def _compress_copy(model: Ddp, kept: dict[str, Any]) -> None:
 def before_python_reducer(model: Ddp) -> None:
     """Called while such a model is made: it has no first forward pass that we see."""
     if _is_asked_for(model):
-        _leave_alone(model, "has DDP's Python reducer, which exchanges gradients uncompressed")
+        unasked.leave_alone(
+            layers.title(model.module),
+            "has DDP's Python reducer, which exchanges gradients uncompressed",
+        )
 
 
 def take_hook_of_user(model: Ddp, *hook) -> bool:
@@ -237,18 +241,6 @@ def take_hook_of_user(model: Ddp, *hook) -> bool:
 def keeps_hook_of_user(model: Ddp) -> None:
     """It was registered before we came."""
     left_alone.with_own_hook.add(model)
-
-
-def check_scaler() -> None:
-    """Raises when a loss is scaled while feedback keeps something, or will."""
-    every = map(compressions.of, list(_settings))
-    if any(each is not None and each.has_feedback() for each in every):
-        raise ValueError(
-            "gradients of a model are compressed with feedback, which does not go with a loss "
-            "scaler: what was held back would be in the scale of an earlier step, and a step that "
-            "the scaler skips would lose what was sent. Train in bfloat16, which needs no scaler, "
-            "or compress without feedback"
-        )
 
 
 def takes_over_clipping(
@@ -325,7 +317,7 @@ def _check_join(divides_by_all: bool) -> None:
         )
 
 
-def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
+def _apply(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
     _settings[model] = chosen
     if _is_residual(model):
         autoload.watch_clipping()
@@ -339,7 +331,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: Compression) -> N
     compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
 
 
-def _set_rules(chosen: settings.Settings, model: Ddp, compression: Compression) -> None:
+def _set_rules(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
     """Under names with the model's number, once it has one."""
     compression.plan = chosen.plan_for(layers.described(model.module))
     compression.set_rules(
@@ -362,8 +354,7 @@ def _has_own_hook(model: Ddp) -> bool:
 
 def _is_asked_for(model: Ddp) -> bool:
     """Whether a model is compressed whose script says nothing of it."""
-    backend = channels.backend_of(model.process_group, model.device_type)
-    return settings.is_on() or isinstance(backend, Backend)
+    return unasked.is_asked_for([model.process_group], model.device_type)
 
 
 def _say_which_device_is_ours(model: Ddp) -> None:
@@ -379,9 +370,3 @@ def _say_which_device_is_ours(model: Ddp) -> None:
             f"{channels.backend_of(group, mine).name()} has in this group: write "
             f'"{mine}:gradwire", too'
         )
-
-
-def _leave_alone(model: Ddp, why: str) -> None:
-    title = layers.title(model.module)
-    _log.warning("gradwire leaves %s alone: it %s", title, why)
-    report.obstacle(f"{title} {why}")

@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import replace
 
 import gradwire_autoload as autoload
-from torch.distributed.fsdp import FullyShardedDataParallel, _fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 import gradwire
 
@@ -178,9 +178,7 @@ def _why_nothing() -> str:
         return "there is one rank"
     if _obstacles:
         return "; ".join(_obstacles)
-    if _fully_shard._fully_shard.cls_to_fsdp_cls:
-        return "the script uses FSDP2: call gradwire.torch.compress(model) after fully_shard"
-    return "no DistributedDataParallel model ran a backward pass"
+    return "no model in DistributedDataParallel or fully_shard ran a backward pass"
 
 
 @functools.cache

@@ -1,0 +1,169 @@
+#include "fsdp_exchange.h"
+
+#include <ATen/ATen.h>
+
+#include "plan/route.h"
+
+namespace gradwire::pytorch {
+namespace {
+
+bool is_sum(const c10d::ReduceOp& op) {
+  return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
+}
+
+/// A shard of this many bytes that goes to every other rank, or that others send to their owner.
+std::uint64_t bytes_for_others(std::uint64_t bytes, std::uint64_t ranks) {
+  return bytes * (ranks - 1);
+}
+
+}  // namespace
+
+void FsdpCompression::set_counters(Counters counters) {
+  set_steps(counters.first);
+  updates_ = std::move(counters.second);
+}
+
+ShardExchange::ShardExchange(std::shared_ptr<FsdpCompression> compression,
+                             const std::vector<Shard>& shards, std::optional<Way> weights)
+    : compression_(std::move(compression)), weights_(std::move(weights)) {
+  TORCH_CHECK_VALUE(!shards.empty(), "gradwire: a group of parameters has none");
+  for (const Shard& shard : shards) {
+    places_[shard.parameter] = all_.size();
+    all_.push_back({compression_->layer_of(shard.parameter), shard.elements});
+  }
+  compression_->in_step_.clear();
+}
+
+void ShardExchange::begin(const std::vector<ShardGradient>& gradients) {
+  compression_->begin_exchange();
+  // Every group has one exchange in a step: when one comes again, the next has begun.
+  auto& in_step = compression_->in_step_;
+  if (in_step.empty() || in_step.contains(this)) {
+    compression_->count_step();
+    in_step.clear();
+  }
+  in_step.insert(this);
+  present_.clear();
+  for (const ShardGradient& gradient : gradients) {
+    Part part = all_[places_.at(gradient.parameter)];
+    see_use(*part.layer, gradient);
+    part.way = FsdpCompression::take_way(*part.layer, compression_->step());
+    present_.push_back(std::move(part));
+  }
+}
+
+void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
+  if (!layer.use) {
+    if (!layer.rule.keeps_something()) return;
+    layer.use = std::make_shared<LayerUse>();
+    FsdpCompression::look_for_misuse(layer);
+  }
+  if (gradient.weights.numbers.numel() == 0) return;  // nothing shows in an empty shard
+  layer.use->gradient_comes(gradient.weights, gradient.sum.value_or(at::Tensor()));
+  FsdpCompression::check_received_once(layer, layer.use->take_findings(), "");
+  layer.use->exchanged(gradient.weights);
+}
+
+bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& output,
+                                   const at::Tensor& input, const c10d::ReduceOp& op) {
+  const int ranks = channel.size();
+  const auto exact = bytes_of(present_, input, channel, bytes_for_others);
+  if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(present_, exact);
+  Work work = channel.communicator()->reduce_scatter(tensors_of(input, present_, ranks, ""),
+                                                     gradient_options(op));
+  work.wait();
+  output.copy_(input.view({ranks, -1})[channel.rank()]);
+  count(present_, exact, work);
+  return true;
+}
+
+bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
+                               const c10d::ReduceOp& op) {
+  const auto exact = bytes_of(present_, tensor, channel, exact_bytes);
+  if (!is_sum(op) || !takes(tensor, present_, 1)) return leave_to_group(present_, exact);
+  Work work = channel.communicator()->all_reduce(tensors_of(tensor, present_, 1, "/replicas"),
+                                                 gradient_options(op));
+  work.wait();
+  count(present_, exact, work);
+  return true;
+}
+
+bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
+                               const at::Tensor& input) {
+  const int ranks = channel.size();
+  for (Part& part : all_) part.way = weight_way(*part.layer);
+  const auto exact = bytes_of(all_, output, channel, bytes_for_others);
+  if (!takes(output, all_, ranks)) return leave_to_group(all_, exact);
+  output.view({ranks, -1})[channel.rank()].copy_(input);
+  OperationOptions options = compression_->options_at(compression_->updates_[update_name()]);
+  options.measure_error = false;  // the errors that are shown are those of gradients
+  Work work =
+      channel.communicator()->all_gather(tensors_of(output, all_, ranks, "/weight"), options);
+  work.wait();
+  count(all_, exact, work);
+  return true;
+}
+
+Way ShardExchange::weight_way(const LayerState& layer) const {
+  return weights_ && !layer.rule.is_exact() ? *weights_ : Way{};
+}
+
+OperationOptions ShardExchange::gradient_options(const c10d::ReduceOp& op) const {
+  OperationOptions options = compression_->options_at(compression_->step());
+  options.step = compression_->steps();  // for random numbers, steps count from 1
+  options.average = op == c10d::ReduceOp::AVG;
+  return options;
+}
+
+bool ShardExchange::takes(const at::Tensor& tensor, const std::vector<Part>& parts, int times) {
+  std::size_t elements = 0;
+  for (const Part& part : parts) elements += static_cast<std::size_t>(times) * part.elements;
+  return static_cast<std::size_t>(tensor.numel()) == elements && tensor.is_cpu() &&
+         is_supported(tensor);
+}
+
+std::vector<Tensor> ShardExchange::tensors_of(const at::Tensor& whole,
+                                              const std::vector<Part>& parts, int times,
+                                              const std::string& suffix) {
+  const TensorView numbers = view_of(whole);
+  std::vector<Tensor> tensors;
+  std::size_t first = 0;
+  for (int i = 0; i < times; ++i) {
+    for (const Part& part : parts) {
+      const TensorView view = numbers.slice(first, part.elements);
+      tensors.push_back({part.layer->rule.name + suffix, view, part.way});
+      first += part.elements;
+    }
+  }
+  return tensors;
+}
+
+std::vector<std::uint64_t> ShardExchange::bytes_of(const std::vector<Part>& parts,
+                                                   const at::Tensor& tensor, const Channel& channel,
+                                                   Sends sends) {
+  const auto ranks = static_cast<std::uint64_t>(channel.size());
+  std::vector<std::uint64_t> bytes;
+  for (const Part& part : parts) {
+    bytes.push_back(sends(part.elements * tensor.element_size(), ranks));
+  }
+  return bytes;
+}
+
+bool ShardExchange::leave_to_group(const std::vector<Part>& parts,
+                                   const std::vector<std::uint64_t>& exact_bytes) const {
+  compression_->ledger_->count_exact(layers_of(parts), exact_bytes);
+  return false;
+}
+
+void ShardExchange::count(const std::vector<Part>& parts,
+                          const std::vector<std::uint64_t>& exact_bytes, const Work& work) const {
+  compression_->ledger_->count(layers_of(parts), exact_bytes, work.statistics());
+}
+
+std::vector<LayerPtr> ShardExchange::layers_of(const std::vector<Part>& parts) {
+  std::vector<LayerPtr> layers;
+  for (const Part& part : parts) layers.push_back(part.layer);
+  return layers;
+}
+
+}  // namespace gradwire::pytorch
