@@ -84,9 +84,9 @@ ConnectOptions convert(const gradwire_connect_options& from) {
   to.network.interface = text_or(from.interface, "");
   to.network.port = static_cast<std::uint16_t>(from.port);
   if (from.timeout_ms != 0) to.timeout = milliseconds(from.timeout_ms);
-  to.trace = text_or(from.trace, "");
   if (from.lanes != 0) to.tuning.lanes = from.lanes;
   to.tuning.piece_elements = from.piece_elements;
+  to.trace = text_or(from.trace, "");
   to.tuning.threads = static_cast<std::uint32_t>(std::min<std::size_t>(from.threads, UINT32_MAX));
   return to;
 }
@@ -127,7 +127,11 @@ int start(gradwire_communicator* communicator, std::span<const gradwire_tensor> 
     // Before the start: afterwards nothing may fail that would leave the operation without a
     // handle.
     auto handle = std::make_unique<gradwire_work>(gradwire_work{Work(nullptr)});
-    handle->work = operation(*communicator->ranks, converted, convert(read));
+    OperationOptions how = convert(read);
+    const bool planned =
+        std::ranges::any_of(converted, [](const Tensor& each) { return !each.way; });
+    if (planned) how.step = read.step;
+    handle->work = operation(*communicator->ranks, converted, how);
     if (work == nullptr) {
       handle->work.wait();
     } else {
@@ -165,6 +169,31 @@ uint32_t gradwire_communicator_rank(const gradwire_communicator* communicator) {
 
 uint32_t gradwire_communicator_size(const gradwire_communicator* communicator) {
   return communicator == nullptr ? 0 : communicator->ranks->size();
+}
+
+// Plans
+
+int gradwire_communicator_register_layer(gradwire_communicator* communicator, const char* name,
+                                         size_t count, int dtype) {
+  return guarded([&] {
+    if (communicator == nullptr) return refuse(kNoCommunicator);
+    if (name == nullptr) return refuse("name is null; plans know layers by their names");
+    const std::string_view fault = fault_of_numbers(nullptr, 0, dtype);
+    if (!fault.empty()) return refuse(fault);
+    const LayerShape layer{name, count, static_cast<Dtype>(dtype)};
+    communicator->ranks->register_layers({&layer, 1});
+    return kOk;
+  });
+}
+
+int gradwire_communicator_set_plan(gradwire_communicator* communicator, const char* plan,
+                                   uint64_t from_step) {
+  return guarded([&] {
+    if (communicator == nullptr) return refuse(kNoCommunicator);
+    if (plan == nullptr) return refuse("plan is null; pass the text of a plan");
+    communicator->ranks->set_plan(Plan::parse(plan), from_step);
+    return kOk;
+  });
 }
 
 // Operations

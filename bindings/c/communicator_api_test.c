@@ -195,8 +195,38 @@ static void barrier_waits_for_all(gradwire_communicator* ranks) {
   EXPECT(__sync_fetch_and_add(&come, 0) >= size);
 }
 
+static void a_plan_says_how_layers_travel(gradwire_communicator* ranks) {
+  const char* plan =
+      "{\"gradwire_plan\": 1, \"layers\": [{\"layers\": \"body.*\", \"way\": \"sign\"}]}";
+  const uint32_t rank = gradwire_communicator_rank(ranks);
+  float x[COUNT], y[COUNT];
+  gradwire_tensor tensor = {.name = "body.weight", .data = x, .count = COUNT};
+  gradwire_tensor told = {.name = "body.weight", .data = y, .count = COUNT, .way = "sign"};
+  EXPECT_OK(gradwire_communicator_register_layer(ranks, "body.weight", COUNT, GRADWIRE_F32));
+  EXPECT_FAILURE(gradwire_communicator_register_layer(ranks, "body.weight", 1, GRADWIRE_F32),
+                 GRADWIRE_INVALID_SETTING, "body.weight");
+  EXPECT_FAILURE(gradwire_communicator_register_layer(ranks, NULL, 1, GRADWIRE_F32),
+                 GRADWIRE_INVALID_ARGUMENT, "name");
+  EXPECT_FAILURE(gradwire_communicator_register_layer(ranks, "x", 1, 77), GRADWIRE_INVALID_ARGUMENT,
+                 "dtype");
+  EXPECT_FAILURE(gradwire_communicator_set_plan(ranks, NULL, 0), GRADWIRE_INVALID_ARGUMENT, "plan");
+  EXPECT_FAILURE(gradwire_communicator_set_plan(ranks, "{", 0), GRADWIRE_INVALID_SPEC, "line 1");
+  EXPECT_FAILURE(gradwire_communicator_set_plan(ranks, plan, rank == 1), GRADWIRE_INVALID_SETTING,
+                 "rank 1");
+  EXPECT_OK(gradwire_communicator_set_plan(ranks, plan, 2));
+  for (uint64_t step = 0; step < 4; ++step) {
+    const gradwire_operation_options options = {.struct_bytes = sizeof options, .step = step};
+    fill(x, COUNT, rank);
+    fill(y, COUNT, rank);
+    EXPECT_OK(gradwire_communicator_all_reduce(ranks, &tensor, 1, &options, NULL));
+    EXPECT_OK(gradwire_communicator_all_reduce(ranks, &told, 1, &options, NULL));
+    EXPECT((memcmp(x, y, sizeof x) == 0) == (step >= 2)); /* before that there is no plan */
+  }
+}
+
 static void all_operations(gradwire_communicator* ranks) {
   EXPECT(gradwire_communicator_size(ranks) == 3);
+  a_plan_says_how_layers_travel(ranks);
   all_reduce_sums(ranks);
   parts_are_reduced_and_gathered(ranks);
   parts_of_several_tensors_travel_together(ranks);

@@ -170,23 +170,23 @@ std::unique_ptr<Communicator> connect(std::int64_t rank, std::int64_t size,
   return Communicator::connect(options);
 }
 
+using Names = std::vector<std::string>;
+using Arrays = std::vector<nb::object>;
+using Ways = std::vector<std::optional<std::string>>;  // none: the plan's
+
 /// The arrays of one call, as tensors.
 struct Call {
   std::vector<OutputArray> arrays;
   std::vector<Tensor> tensors;
 
-  Call(const std::vector<std::string>& names, const std::vector<nb::object>& objects,
-       const std::vector<std::string>& ways) {
+  Call(const Names& names, const Arrays& objects, const Ways& ways) {
     for (std::size_t i = 0; i < objects.size(); ++i) {
       arrays.emplace_back(objects[i], "x");
-      tensors.push_back({names.at(i), arrays.back().view(), Way::parse(ways.at(i))});
+      Tensor& tensor = tensors.emplace_back(Tensor{names.at(i), arrays.back().view()});
+      if (ways.at(i)) tensor.way = Way::parse(*ways[i]);
     }
   }
 };
-
-using Names = std::vector<std::string>;
-using Arrays = std::vector<nb::object>;
-using Ways = std::vector<std::string>;
 
 PyWork all_reduce(Communicator& ranks, const Names& names, const Arrays& arrays, const Ways& ways,
                   bool average, bool measure_error, std::uint64_t seed,
@@ -227,6 +227,19 @@ PyWork all_gather(Communicator& ranks, const Names& names, const Arrays& arrays,
   return {std::move(work), std::move(call.arrays)};
 }
 
+/// With the count and dtype of an array.
+void register_layer(Communicator& ranks, const std::string& name, nb::handle array) {
+  const TensorView view = OutputArray(array, "x").view();
+  const LayerShape layer{name, view.count, view.dtype};
+  ranks.register_layers({&layer, 1});
+}
+
+void set_plan(Communicator& ranks, const std::string& json, std::uint64_t from_step) {
+  const Plan plan = Plan::parse(json);
+  const nb::gil_scoped_release released;
+  ranks.set_plan(plan, from_step);
+}
+
 nb::bytes save_residuals(const Communicator& ranks) {
   const std::vector<std::byte> saved = ranks.save_residuals();
   return nb::bytes(saved.data(), saved.size());
@@ -250,6 +263,8 @@ void add_communicator(nb::module_& module) {
       .def_prop_ro("size", &Communicator::size)
       .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a,
            "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
+      .def("register_layer", &register_layer, "name"_a, "array"_a)
+      .def("set_plan", &set_plan, "json"_a, "from_step"_a)
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
       .def("broadcast", &broadcast, "names"_a, "arrays"_a, "ways"_a, "root"_a, "measure_error"_a,

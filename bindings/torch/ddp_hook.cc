@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "plan/route.h"
@@ -78,8 +77,11 @@ class HookSpan {
 
 DdpCompression::DdpCompression(std::shared_ptr<Channel> channel,
                                c10::intrusive_ptr<c10d::ProcessGroup> group, std::uint64_t seed,
-                               bool stages)
-    : Compression(seed), channel_(std::move(channel)), group_(std::move(group)), stages_(stages) {}
+                               bool copies_to_host)
+    : Compression(seed),
+      channel_(std::move(channel)),
+      group_(std::move(group)),
+      copies_to_host_(copies_to_host) {}
 
 std::vector<LayerPtr> DdpCompression::layers_of(const c10d::GradBucket& bucket) const {
   std::vector<LayerPtr> layers;
@@ -214,7 +216,7 @@ std::vector<bool> DdpCompression::used_of(const c10d::GradBucket& bucket,
 
 TensorView DdpCompression::numbers_of(const Waiting& waiting) const {
   const at::Tensor& buffer = waiting.bucket.getBuffer();
-  if (!stages_ && buffer.is_cpu()) return view_of(buffer);
+  if (!copies_to_host_ && buffer.is_cpu()) return view_of(buffer);
   at::Tensor host =
       at::empty(buffer.sizes(), buffer.options().device(at::kCPU).pinned_memory(!buffer.is_cpu()));
   host.copy_(buffer);  // waits for the device
@@ -231,46 +233,27 @@ void DdpCompression::start(const Waiting& waiting) {
     if (used[i]) decay(*layers[i], parameters[i], ranges[i]);
   }
   const TensorView numbers = numbers_of(waiting);
-  struct Together {
-    std::vector<Tensor> tensors;
-    std::vector<LayerPtr> layers;
-  };
-  std::map<std::string, Together> exact;  // by route
+  std::vector<Tensor> tensors;
+  std::vector<LayerPtr> exchanged;
+  std::vector<std::uint64_t> bytes;  // that an exact exchange sends
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!used[i]) continue;
     const auto first = ranges[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
     const TensorView part =
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
     const Way way = take_way(*layers[i], *waiting.options.step);
-    const Tensor tensor{.name = layers[i]->rule.name, .view = part, .way = way};
-    if (way.codec.traits().lossless) {
-      Together& together = exact[way.route];
-      together.tensors.push_back(tensor);
-      together.layers.push_back(layers[i]);
-    } else {
-      // An operation of its own: who sums up which part, and with it every bit, must not depend on
-      // what else is in the bucket, which changes in the second step and after a restart.
-      start_together(waiting, {tensor}, {layers[i]});
-    }
+    tensors.push_back({.name = layers[i]->rule.name, .view = part, .way = way});
+    exchanged.push_back(layers[i]);
+    bytes.push_back(exact_bytes(part.count * size_of(part.dtype),
+                                static_cast<std::uint64_t>(channel_->size())));
   }
-  for (auto& [route, together] : exact) {
-    start_together(waiting, together.tensors, std::move(together.layers));
+  if (!tensors.empty()) {
+    waiting.completion->add(
+        channel_->communicator()->all_reduce(tensors, waiting.options),
+        [ledger = ledger_, layers = std::move(exchanged), bytes = std::move(bytes)](
+            const Work& work) { ledger->count(layers, bytes, work.statistics()); });
   }
   waiting.completion->seal();
-}
-
-void DdpCompression::start_together(const Waiting& waiting, const std::vector<Tensor>& tensors,
-                                    std::vector<LayerPtr> layers) const {
-  const auto ranks = static_cast<std::uint64_t>(channel_->size());
-  std::vector<std::uint64_t> bytes;  // that an exact exchange sends
-  for (const Tensor& tensor : tensors) {
-    bytes.push_back(exact_bytes(tensor.view.count * size_of(tensor.view.dtype), ranks));
-  }
-  waiting.completion->add(
-      channel_->communicator()->all_reduce(tensors, waiting.options),
-      [ledger = ledger_, layers = std::move(layers), bytes = std::move(bytes)](const Work& work) {
-        ledger->count(layers, bytes, work.statistics());
-      });
 }
 
 void DdpCompression::count_exact(const std::vector<LayerPtr>& layers,

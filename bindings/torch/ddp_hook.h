@@ -20,7 +20,7 @@ class DdpCompression final : public Compression {
   /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly. `stages` sends
   /// copies of buckets also where they could be used in place, for tests.
   DdpCompression(std::shared_ptr<Channel> channel, c10::intrusive_ptr<c10d::ProcessGroup> group,
-                 std::uint64_t seed, bool stages = false);
+                 std::uint64_t seed, bool copies_to_host = false);
 
   /// Shrinks the gradients of all parameters together to this norm, on each rank by itself, before
   /// anything else; 0: never. It makes every exchange wait for the end of the backward pass.
@@ -65,13 +65,10 @@ class DdpCompression final : public Compression {
   /// The bucket's numbers, or a copy of them on the host that comes back at the end.
   TensorView numbers_of(const Waiting& waiting) const;
   void start(const Waiting& waiting);
-  /// One operation with these tensors, which are those layers'.
-  void start_together(const Waiting& waiting, const std::vector<Tensor>& tensors,
-                      std::vector<LayerPtr> layers) const;
 
   const std::shared_ptr<Channel> channel_;
   const c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  const bool stages_;
+  const bool copies_to_host_;
   /// The bucket that came last. DDP hands them over in the order of their indices, so one that is
   /// not behind it begins a step.
   std::size_t last_bucket_ = std::numeric_limits<std::size_t>::max();

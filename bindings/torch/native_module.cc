@@ -203,7 +203,7 @@ PYBIND11_MODULE(_native, module) {
                                                                            py::dynamic_attr())
       .def(py::init<std::shared_ptr<Channel>, c10::intrusive_ptr<c10d::ProcessGroup>, std::uint64_t,
                     bool>(),
-           py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("stages") = false)
+           py::arg("channel"), py::arg("group"), py::arg("seed"), py::arg("copies_to_host") = false)
       .def("set_local_clip", &DdpCompression::set_local_clip)
       .def("watch", &DdpCompression::watch, py::arg("parameters"))
       .def("set_finds_unused", &DdpCompression::set_finds_unused)

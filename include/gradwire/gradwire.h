@@ -375,21 +375,23 @@ typedef struct gradwire_tensor {
   void* data;
   size_t count;
   int dtype;
-  // How it travels, the same on all ranks [exactly]: a codec, such as "grid:step=0.5", and behind
-  // it, if wanted:
+  // How it travels, the same on all ranks [the plan's way of the layer of this name, or without a
+  // plan exactly]: a codec, such as "grid:step=0.5", and behind it, if wanted:
   //   +feedback      What the codec held back is added in the next all_reduce of this name. Keys,
   //                  as in "+feedback:momentum=0.9,reuse=5": `momentum` of SGD, which what is held
   //                  back gains as if it had been sent, so that the optimizer must add none;
   //                  `nesterov=1`, Nesterov's; `masking=1`, momentum ends where a sparse codec sent
   //                  something; `reuse`, all_reduces for which a sparse codec is fitted to the
   //                  numbers.
-  //   +route:sra     The algorithm, the same for all tensors of a call [the communicator's].
+  //   +route:sra     The algorithm; of all calls but all_reduce the same for all tensors [the
+  //                  communicator's].
   const char* way;
 } gradwire_tensor;
 
 // How to do one operation; null stands for all defaults. Grows like `gradwire_connect_options`.
 // Without a step, which is to say 0, the communicator counts its operations, so that those that
-// repeat draw new random numbers. The count is saved with residuals.
+// repeat draw new random numbers. The count is saved with residuals. Where a tensor takes the
+// plan's way, 0 is the first step.
 typedef struct gradwire_operation_options {
   size_t struct_bytes;  // sizeof(gradwire_operation_options)
   uint64_t seed;        // the job's, for stochastic rounding
@@ -401,13 +403,26 @@ typedef struct gradwire_operation_options {
   uint64_t measure_error;
 } gradwire_operation_options;
 
+// Names a tensor for plans: `count` elements, of reduce_scatter and all_gather those of all parts.
+// Fails with INVALID_SETTING for a name that is known with another count or dtype.
+GRADWIRE_API int gradwire_communicator_register_layer(gradwire_communicator* communicator,
+                                                      const char* name, size_t count, int dtype);
+
+// From a step on, tensors without a way of their own take that of `plan`, the text of a plan
+// (docs/plan.md), by their names. A later plan takes the place of an earlier one from its step on.
+// All ranks call it together, and it waits for them: ranks that differ in plan, step or layers are
+// named on all ranks, with INVALID_SETTING, and nothing changes. Fails with INVALID_SPEC for a text
+// that is no plan; the other ranks then wait for this one.
+GRADWIRE_API int gradwire_communicator_set_plan(gradwire_communicator* communicator,
+                                                const char* plan, uint64_t from_step);
+
 // The operations. Each starts one, allocates, and returns at once with `*work`, which the caller
 // destroys; when `work` is null it returns when the operation is done. Wrong arguments fail at
 // once, and then nothing was started: the other ranks wait for this one. What fails later fails in
 // `gradwire_work_wait`.
 
-// The sum of every tensor over all ranks, in place. Several tensors travel in one message; those
-// that overlap fail with INVALID_SETTING.
+// The sum of every tensor over all ranks, in place. Tensors travel together, and each has the bits
+// that it would have alone; those that overlap fail with INVALID_SETTING.
 GRADWIRE_API int gradwire_communicator_all_reduce(gradwire_communicator* communicator,
                                                   const gradwire_tensor* tensors,
                                                   size_t tensor_count,

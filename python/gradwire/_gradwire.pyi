@@ -33,20 +33,22 @@ class Communicator:
         self,
         names: list[str],
         arrays: list[Any],
-        ways: list[str],
+        ways: list[str | None],
         average: bool,
         measure_error: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
     ) -> Work: ...
+    def register_layer(self, name: str, array: Any) -> None: ...
+    def set_plan(self, json: str, from_step: int) -> None: ...
     def save_residuals(self) -> bytes: ...
     def load_residuals(self, saved: Any) -> None: ...
     def broadcast(
         self,
         names: list[str],
         arrays: list[Any],
-        ways: list[str],
+        ways: list[str | None],
         root: int,
         measure_error: bool,
         seed: int,
@@ -57,7 +59,7 @@ class Communicator:
         self,
         names: list[str],
         arrays: list[Any],
-        ways: list[str],
+        ways: list[str | None],
         average: bool,
         measure_error: bool,
         seed: int,
@@ -68,7 +70,7 @@ class Communicator:
         self,
         names: list[str],
         arrays: list[Any],
-        ways: list[str],
+        ways: list[str | None],
         measure_error: bool,
         seed: int,
         step: int | None,

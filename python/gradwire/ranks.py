@@ -12,9 +12,11 @@ stopped is named in the `Error` on all others, after which the communicator is o
 
 from __future__ import annotations
 
+import json
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import _gradwire
@@ -83,8 +85,8 @@ def _root(value: Any, size: int) -> int:
     return root
 
 
-def _way_text(way: Any) -> str:
-    if isinstance(way, str):
+def _way_text(way: Any) -> str | None:
+    if way is None or isinstance(way, str):
         return way
     if isinstance(native := getattr(way, "_native", None), _gradwire.Codec):
         return native.spec()
@@ -139,10 +141,30 @@ class Communicator:
     def size(self) -> int:
         return self._native.size
 
+    def register_layers(self, layers: Mapping[str, Any]) -> None:
+        """Names arrays for plans: their sizes and dtypes, as operations will have them."""
+        for name, array in layers.items():
+            check_name(name)
+            self._native.register_layer(name, array)
+
+    def set_plan(self, plan: Any, from_step: int = 0) -> None:
+        """From a step on, arrays without a way of their own take the plan's, by their names.
+
+        `plan` is a path, the text of a plan, or a dict like that text (docs/plan.md). A later plan
+        takes the place of an earlier one from its step on. All ranks call it together, and it waits
+        for them: ranks that differ in plan, step or layers are named in an `Error` on all ranks, and
+        nothing changes.
+        """
+        if isinstance(plan, os.PathLike):
+            text = Path(plan).read_text(encoding="utf-8")
+        else:
+            text = plan if isinstance(plan, str) else json.dumps(plan)
+        self._native.set_plan(text, whole_number("from_step", from_step))
+
     def all_reduce(
         self,
         x: Any,
-        way: Any = "none",
+        way: Any = None,
         *,
         name: str | Sequence[str] | None = None,
         average: bool = False,
@@ -182,7 +204,7 @@ class Communicator:
         self,
         x: Any,
         root: int = 0,
-        way: Any = "none",
+        way: Any = None,
         *,
         name: str | Sequence[str] | None = None,
         measure_error: bool = False,
@@ -203,7 +225,7 @@ class Communicator:
     def reduce_scatter(
         self,
         x: Any,
-        way: Any = "none",
+        way: Any = None,
         *,
         name: str | Sequence[str] | None = None,
         average: bool = False,
@@ -236,7 +258,7 @@ class Communicator:
     def all_gather(
         self,
         x: Any,
-        way: Any = "none",
+        way: Any = None,
         *,
         name: str | Sequence[str] | None = None,
         measure_error: bool = False,
@@ -270,7 +292,7 @@ class Communicator:
         """Done when every rank has called it."""
         return Work(self._native.barrier(timeout), self._native)
 
-    def _parts(self, x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str]]:
+    def _parts(self, x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str | None]]:
         """The array that is to be cut, or parts of every rank, with names and ways."""
         if not isinstance(x, list | tuple):
             return _listed(x, name, way)
@@ -280,7 +302,7 @@ class Communicator:
         return list(x), names * self.size, ways * self.size
 
 
-def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str]]:
+def _listed(x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str | None]]:
     """Arrays, names and ways, one of each per array."""
     arrays = list(x) if isinstance(x, list | tuple) else [x]
     names = list(name) if isinstance(name, list | tuple) else None

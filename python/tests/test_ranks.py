@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import multiprocessing
 import socket
 import time
@@ -117,7 +118,7 @@ def test_lossy_sums_are_near_and_equal_on_all_ranks(tmp_path):
 def with_wrong_ways(ranks):
     x = np.ones(4, dtype=np.float32)
     ranks.all_reduce(x, gradwire.codec("none")).wait()
-    for wrong in (4, None, object()):
+    for wrong in (4, object()):
         with pytest.raises(TypeError, match="way is .*; give a text such as 'sign\\+feedback'"):
             ranks.all_reduce(x, wrong)
     for wrong in ("sign+feedbak", "sign+feedback:momentum=2", "sign+route:snake"):
@@ -179,6 +180,39 @@ def test_feedback_keeps_biased_codecs_honest(tmp_path):
     expected[::5] = 50
     assert np.array_equal(totals[0], totals[1])
     assert np.abs(totals[0] - expected).max() < 4  # what two steps bring
+
+
+PLAN = {
+    "gradwire_plan": 1,
+    "layers": [{"layers": "body.*", "way": "uniform:bits=2,bucket=64"}],
+}
+
+
+def with_a_plan(ranks, path):
+    path.write_text(json.dumps(PLAN))
+    layers = {"body.weight": np.zeros(3000, np.float32), "head": np.zeros(7, np.float16)}
+    ranks.register_layers(layers)
+    for plan, from_step in ((PLAN, 2), (json.dumps(PLAN), 2), (path, 2)):
+        ranks.set_plan(plan, from_step)
+    planned, told = [], []
+    for step, (results, way) in itertools.product(range(4), ((planned, None), (told, "plan"))):
+        x = np.random.default_rng([ranks.rank, step]).standard_normal(3000).astype(np.float32)
+        if way is not None:
+            way = "none" if step < 2 else "uniform:bits=2,bucket=64"
+        ranks.all_reduce(x, way, name="body.weight", step=step).wait()
+        results.append(x)
+    with pytest.raises(gradwire.Error, match="'tail'"):
+        ranks.all_reduce(np.zeros(5, np.float32), name="tail", step=0)
+    other = dict(PLAN, default={"way": "sign"}) if ranks.rank == 1 else PLAN
+    with pytest.raises(gradwire.Error, match="rank 1 has another plan"):
+        ranks.set_plan(other)
+    return planned, told
+
+
+def test_a_plan_says_how_arrays_travel(tmp_path):
+    body = functools.partial(with_a_plan, path=tmp_path / "plan.json")
+    for planned, told in on_ranks(body, 2, tmp_path / "store"):
+        assert all(np.array_equal(a, b) for a, b in zip(planned, told, strict=True))
 
 
 def with_momentum(ranks):

@@ -286,7 +286,7 @@ def test_every_kind_of_model(variant):
 def by_way_of_the_host(rank: int, stages: bool) -> str:
     """As from a GPU, which there is none of here."""
     if stages:
-        ddp.DdpCompression = functools.partial(ddp.DdpCompression, stages=True)
+        ddp.DdpCompression = functools.partial(ddp.DdpCompression, copies_to_host=True)
     model = Ddp(small_model(), gradient_as_bucket_view=True, bucket_cap_mb=0.01)
     gradwire.torch.compress(model)
     train(model, rank, 4)

@@ -21,8 +21,8 @@ RunningChecksum::RunningChecksum() noexcept {
   XXH3_64bits_reset(new (state_) XXH3_state_t);
 }
 
-void RunningChecksum::take(std::span<const std::byte> piece) noexcept {
-  XXH3_64bits_update(reinterpret_cast<XXH3_state_t*>(state_), piece.data(), piece.size());
+void RunningChecksum::take(std::span<const std::byte> bytes) noexcept {
+  XXH3_64bits_update(reinterpret_cast<XXH3_state_t*>(state_), bytes.data(), bytes.size());
 }
 
 std::uint64_t RunningChecksum::value() const noexcept {

@@ -9,11 +9,11 @@ namespace gradwire {
 
 std::uint64_t checksum(std::span<const std::byte> bytes) noexcept;
 
-/// The checksum of bytes that come in pieces, taken while they are in the cache.
+/// The checksum of bytes that come bit by bit, taken while they are in the cache.
 class RunningChecksum {
  public:
   RunningChecksum() noexcept;
-  void take(std::span<const std::byte> piece) noexcept;
+  void take(std::span<const std::byte> bytes) noexcept;
   std::uint64_t value() const noexcept;
 
  private:

@@ -83,7 +83,7 @@ Status check_envelope(std::span<const std::byte>& bytes, FrameHeader& header, Se
 }
 
 /// Elements that are encoded, and then hashed while they are still in the cache.
-constexpr std::size_t kPiece = 16384;
+constexpr std::size_t kStretch = 16384;
 
 /// Writes a segment with its padding, and hashes it if there is something to hash it with.
 Encoded encode_segment(const Segment& segment, std::span<const double> notes,
@@ -92,7 +92,7 @@ Encoded encode_segment(const Segment& segment, std::span<const double> notes,
   const ConstTensorView x = segment.values;
   std::span<std::byte> room = out.subspan(sizeof(SegmentHeader));
   EncodeOptions options = segment.options;
-  std::size_t first = kind.elementwise && body != nullptr ? std::min(kPiece, x.count) : x.count;
+  std::size_t first = kind.elementwise && body != nullptr ? std::min(kStretch, x.count) : x.count;
   Encoded encoded = encode(segment.codec, x.slice(0, first), options, notes, room);
   if (encoded.status != Status::ok) return encoded;
   const std::size_t payload_bytes =
@@ -106,11 +106,11 @@ Encoded encode_segment(const Segment& segment, std::span<const double> notes,
   while (first < x.count) {
     room = room.subspan(encoded.bytes);
     options.first_element = segment.options.first_element + first;
-    const std::size_t piece = std::min(kPiece, x.count - first);
-    encoded = encode(segment.codec, x.slice(first, piece), options, notes, room);
+    const std::size_t stretch = std::min(kStretch, x.count - first);
+    encoded = encode(segment.codec, x.slice(first, stretch), options, notes, room);
     if (encoded.status != Status::ok) return encoded;
     if (body != nullptr) body->take(room.first(encoded.bytes));
-    first += piece;
+    first += stretch;
   }
   const std::size_t padding = round_up(payload_bytes, kAlignment) - payload_bytes;
   const auto pad = out.subspan(sizeof(SegmentHeader) + payload_bytes, padding);

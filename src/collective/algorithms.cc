@@ -10,8 +10,7 @@
 namespace gradwire {
 
 const std::vector<const Algorithm*>& algorithms() {
-  static const std::vector<const Algorithm*> kAll{&kSra,       &kRing,         &kTree,
-                                                  &kAllgather, &kHierarchical, &kHierarchicalExact};
+  static const std::vector<const Algorithm*> kAll(kAlgorithms.begin(), kAlgorithms.end());
   return kAll;
 }
 

@@ -1,5 +1,7 @@
-// The algorithms, one file each.
+// The algorithms, one file each, and their list.
 #pragma once
+
+#include <array>
 
 #include "collective/schedule.h"
 
@@ -11,5 +13,9 @@ extern const Algorithm kTree;
 extern const Algorithm kAllgather;
 extern const Algorithm kHierarchical;
 extern const Algorithm kHierarchicalExact;
+
+/// In the order in which messages name them.
+inline constexpr std::array kAlgorithms = {&kSra,       &kRing,         &kTree,
+                                           &kAllgather, &kHierarchical, &kHierarchicalExact};
 
 }  // namespace gradwire

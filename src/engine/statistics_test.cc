@@ -62,7 +62,7 @@ void expect_all_operations_complete(Communicator& me) {
   };
   for (const std::string& algorithm : usable_algorithms(size)) {
     std::vector<Tensor> tensors = mixed.tensors;
-    for (Tensor& tensor : tensors) tensor.way.route = algorithm;
+    for (Tensor& tensor : tensors) tensor.way->route = algorithm;
     expect(me.all_reduce(tensors), count, algorithm);
   }
   expect(me.reduce_scatter(mixed.parts(size)), count, "reduce_scatter");
@@ -161,7 +161,7 @@ TEST(MeasuredError, is_that_of_the_codec) {
         const std::string name = kCodecs[i];
         const RandomKey key{3, 5, checksum(std::as_bytes(std::span(name))), me.rank()};
         Numbers rest = before;
-        const Loss expected = lose(tensors[i].way.codec, before, rest, key);
+        const Loss expected = lose(tensors[i].way->codec, before, rest, key);
         expect_near(work.statistics().tensors[i], expected, name);
         EXPECT_EQ(expected.squared_error > 0, name != "none") << name;
       }

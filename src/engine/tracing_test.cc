@@ -253,12 +253,12 @@ TEST_P(TracedTransport, rank_that_leaves_at_once_is_missed_only_by_operations) {
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        const auto me = Communicator::connect({.rank = rank,
-                                               .size = 3,
-                                               .store = "file:" + store.path,
-                                               .transport = GetParam(),
-                                               .interface = "lo",
-                                               .trace = folder.path});
+        const auto me =
+            Communicator::connect({.rank = rank,
+                                   .size = 3,
+                                   .store = "file:" + store.path,
+                                   .network = {.transport = GetParam(), .interface = "lo"},
+                                   .trace = folder.path});
         if (rank != 1) exchange(*me);
       } catch (const Error& error) {
         errors[rank] = error.what();
@@ -281,7 +281,7 @@ TEST(TracingMismatch, trace_on_some_ranks_only_is_refused_by_all) {
 
 TEST(TracingLanes, traces_of_as_many_as_there_can_be_are_read) {
   const trace::TestFolder folder;
-  const auto traces = traces_of({.lanes = 64, .threads = 64, .trace = folder.path});
+  const auto traces = traces_of({.tuning = {.lanes = 64, .threads = 64}, .trace = folder.path});
   EXPECT_EQ(traces.size(), kRanks);
 }
 

@@ -19,7 +19,7 @@ class Stream {
 
   virtual ~Stream() = default;
   virtual std::ptrdiff_t read(std::span<std::byte> to) noexcept = 0;
-  /// `more`: further bytes follow at once, so that a small piece does not get a packet of its own.
+  /// `more`: further bytes follow at once, so that a few bytes do not get a packet of its own.
   virtual std::ptrdiff_t write(std::span<const std::byte> from, bool more) noexcept = 0;
   /// Gives the system what `write` took and still keeps; false while something is left.
   virtual bool flush() noexcept = 0;

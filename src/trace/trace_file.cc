@@ -11,6 +11,7 @@
 #include <iterator>
 #include <tuple>
 
+#include "base/byte_cursor.h"
 #include "gradwire/error.h"
 
 namespace gradwire::trace {
@@ -41,14 +42,13 @@ std::int64_t unix_minus_steady_ns() {
   return std::chrono::nanoseconds(unix).count() - now_ns();
 }
 
-std::string packed(std::span<const std::string> texts) {
-  std::string bytes;
+std::vector<std::byte> packed(std::span<const std::string> texts) {
+  ByteWriter bytes;
   for (const std::string& text : texts) {
-    const auto length = static_cast<std::uint32_t>(text.size());
-    bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
-    bytes += text;
+    bytes.write(static_cast<std::uint32_t>(text.size()));
+    bytes.write_all(std::span(text.data(), text.size()));
   }
-  return bytes;
+  return std::move(bytes).finish();
 }
 
 [[noreturn]] void refuse(const std::string& path, std::string_view what) {
@@ -69,16 +69,14 @@ std::string contents_of(const std::string& path) {
   return bytes;
 }
 
-std::vector<std::string> unpacked(const std::string& path, std::string_view bytes) {
+std::vector<std::string> unpacked(const std::string& path, ByteReader bytes) {
   std::vector<std::string> texts;
   while (!bytes.empty()) {
     std::uint32_t length = 0;
-    if (bytes.size() < sizeof length) refuse(path, "a text has no length");
-    std::memcpy(&length, bytes.data(), sizeof length);
-    bytes.remove_prefix(sizeof length);
-    if (bytes.size() < length) refuse(path, "a text ends too early");
-    texts.emplace_back(bytes.substr(0, length));
-    bytes.remove_prefix(length);
+    std::span<const std::byte> text;
+    if (!bytes.read(length)) refuse(path, "a text has no length");
+    if (!bytes.take(length, text)) refuse(path, "a text ends too early");
+    texts.emplace_back(reinterpret_cast<const char*>(text.data()), text.size());
   }
   return texts;
 }
@@ -100,13 +98,14 @@ bool is_possible(const Event& event, const RankTrace& trace) {
 
 void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
                  std::span<const std::string> texts, std::span<const Event> events) {
-  const std::string names = packed(texts);
+  const std::vector<std::byte> names = packed(texts);
   Header header{{}, origin, unix_minus_steady_ns(), overwritten, names.size(), events.size()};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   const std::string part = path + ".part";
   std::ofstream file(part, std::ios::binary);
   file.write(reinterpret_cast<const char*>(&header), sizeof header);
-  file.write(names.data(), static_cast<std::streamsize>(names.size()));
+  file.write(reinterpret_cast<const char*>(names.data()),
+             static_cast<std::streamsize>(names.size()));
   file.write(reinterpret_cast<const char*>(events.data()),
              static_cast<std::streamsize>(events.size_bytes()));
   file.close();
@@ -117,14 +116,15 @@ void write_trace(const std::string& path, const Origin& origin, std::uint64_t ov
 }
 
 RankTrace read_trace(const std::string& path) {
-  const std::string bytes = contents_of(path);
+  const std::string contents = contents_of(path);
+  ByteReader bytes(std::as_bytes(std::span(contents)));
   Header header;
-  if (bytes.size() < sizeof header) refuse(path, "it is too short");
-  std::memcpy(&header, bytes.data(), sizeof header);
+  if (!bytes.read(header)) refuse(path, "it is too short");
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse(path, "it begins otherwise");
-  const std::size_t rest = bytes.size() - sizeof header;
-  if (header.text_bytes > rest || header.events != (rest - header.text_bytes) / sizeof(Event) ||
-      (rest - header.text_bytes) % sizeof(Event) != 0) {
+  std::span<const std::byte> texts;
+  if (!bytes.take(header.text_bytes, texts) ||
+      header.events != bytes.rest().size() / sizeof(Event) ||
+      bytes.rest().size() % sizeof(Event) != 0) {
     refuse(path, "it has not the length that it says");
   }
   if (header.origin.rank >= header.origin.size) refuse(path, "it is of no rank");
@@ -132,11 +132,10 @@ RankTrace read_trace(const std::string& path) {
     refuse(path, "its clocks cannot be");
   }
   RankTrace trace{header.origin, header.unix_minus_steady_ns, header.overwritten, {}, {}};
-  trace.texts = unpacked(path, std::string_view(bytes).substr(sizeof header, header.text_bytes));
+  trace.texts = unpacked(path, ByteReader(texts));
   trace.events.resize(header.events);
-  const auto stored = std::string_view(bytes).substr(sizeof header + header.text_bytes);
-  std::ranges::copy(stored, reinterpret_cast<char*>(trace.events.data()));
-  if (!std::ranges::all_of(trace.events, [&](const Event& e) { return is_possible(e, trace); })) {
+  if (!bytes.read_all(std::span(trace.events)) ||
+      !std::ranges::all_of(trace.events, [&](const Event& e) { return is_possible(e, trace); })) {
     refuse(path, "it has an event that cannot be");
   }
   return trace;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "base/byte_cursor.h"
 #include "gradwire/error.h"
 
 namespace gradwire::cli {
@@ -14,7 +14,7 @@ namespace {
 
 using Header = nlohmann::json;
 
-constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the safetensors library's own limit
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -72,12 +72,13 @@ Entry parse_entry(const std::string& name, const Header& entry) {
 
 /// Length and text of the header; what follows is data.
 std::string_view header_text(std::span<const std::byte> file) {
-  if (file.size() < kLengthBytes) refuse("it has fewer than 8 bytes");
+  ByteReader bytes(file);
   std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), kLengthBytes);
+  std::span<const std::byte> text;
+  if (!bytes.read(length)) refuse("it has fewer than 8 bytes");
   if (length > kMaxHeaderBytes) refuse("its header would be longer than 100 MB");
-  if (length > file.size() - kLengthBytes) refuse("it ends within its header; it was cut short");
-  return {reinterpret_cast<const char*>(file.data()) + kLengthBytes, length};
+  if (!bytes.take(length, text)) refuse("it ends within its header; it was cut short");
+  return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
 std::vector<Entry> parse_header(std::string_view text) {
