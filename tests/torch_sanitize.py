@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ["ddp", "fsdp", "residual", "discarded"]
+TESTS = ["ddp", "fsdp", "fsdp_feedback", "residual", "discarded"]
 RUNTIMES = {"asan": ["libasan.so", "libubsan.so"], "tsan": ["libtsan.so"]}
 # Python and torch keep what they allocate until the process ends; that is no leak of ours.
 OPTIONS = {

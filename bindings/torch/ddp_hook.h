@@ -17,8 +17,8 @@ namespace gradwire::pytorch {
 /// Parameters are known by `Tensor._cdata` of Python. Gradients are averaged over the ranks.
 class DdpCompression final : public Compression {
  public:
-  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly. `stages` sends
-  /// copies of buckets also where they could be used in place, for tests.
+  /// `group` takes what codecs cannot: sparse gradients and other dtypes, exactly. `copies_to_host`
+  /// sends copies of buckets also where they could be used in place, for tests.
   DdpCompression(std::shared_ptr<Channel> channel, c10::intrusive_ptr<c10d::ProcessGroup> group,
                  std::uint64_t seed, bool copies_to_host = false);
 

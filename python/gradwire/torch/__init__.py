@@ -262,6 +262,7 @@ def reshard(states: list[Mapping[str, Any]], rank: int, ranks: int) -> dict[str,
                 f"state {place} of {len(states)} is of rank {state['rank']} of {state['ranks']}; "
                 "give those of all ranks of the job before, in their order"
             )
+    _check_keep_no_shards(states)
     mine = states[rank::ranks]
     numbers = {number for state in states for number in state["residuals"]}
     scale = ranks / len(states)
@@ -320,6 +321,18 @@ def _as_tensors(residuals: dict[int, bytes]) -> dict[int, torch.Tensor]:
 def _check_version(state: Mapping[str, Any]) -> None:
     if state.get("version") != 2:
         raise ValueError(f"this state has version {state.get('version')}; only 2 is known")
+
+
+def _check_keep_no_shards(states: list[Mapping[str, Any]]) -> None:
+    """Raises when feedback keeps something of a model of FSDP2, whose counters are a pair."""
+    empty = len(merge_residuals([], 1.0))
+    kept = any(each.numel() > empty for state in states for each in state["residuals"].values())
+    if kept and any(isinstance(each, tuple) for each in states[0]["counters"].values()):
+        raise ValueError(
+            "these states are of an FSDP2 model with feedback, whose shards are others with "
+            "another number of ranks: before saving them make one more step after "
+            "gradwire.torch.compress(model, 'none'), which sends what was held back"
+        )
 
 
 def _place() -> dict[str, int]:

@@ -160,11 +160,6 @@ def _process_groups(groups: list[ParamGroup]) -> list[distributed.ProcessGroup]:
 
 def _check(sharded: _Sharded, chosen: settings.Settings, weights: str | None) -> None:
     """Raises for what FSDP2 cannot do."""
-    if chosen.has_feedback():
-        raise ValueError(
-            "feedback is not available with FSDP; compress without it, with an unbiased codec "
-            "such as the default"
-        )
     if weights and Way(weights).has_feedback:
         raise ValueError("weights have no feedback: nothing of them is held back; leave it out")
     _check_routes(sharded.plan(chosen), (name for name, *_ in sharded.parameters.values()), weights)
