@@ -74,8 +74,8 @@ struct ConnectOptions {
 
   /// What changes speed and never results, but for the order of sums.
   struct Tuning {
-    /// "auto" (default), "sra", "ring", "tree", "allgather" or "hierarchical": the route of
-    /// all_reduces whose ways name none.
+    /// "auto" (default), "sra", "ring", "tree", "allgather", "hierarchical" or "hierarchical-exact":
+    /// the route of all_reduces whose ways name none.
     std::string algorithm = "auto";
     /// Pieces of a tensor that are under way at once, 1 to 64.
     std::uint32_t lanes = 8;

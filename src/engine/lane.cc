@@ -21,7 +21,7 @@ std::size_t elements_of(const Source& source) {
   return elements;
 }
 
-/// Calls visit(first element, numbers) for the source's next stretch, which ends with its part.
+/// Calls visit(first element, numbers) for the source's next elements, which end with their part.
 template <class Visit>
 void take_next(Lane& lane, const Source& source, Visit visit) {
   std::size_t start = 0;
@@ -323,9 +323,9 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, const Piece& piece,
   lane.first_shares.assign(1, 0);
   std::size_t total = 0;
   for (std::uint32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
-    for (const Stretch& stretch : piece.stretches) {
-      const Line& line = recipe.lines[stretch.line];
-      const Range range = line.cut.chunk(stretch.piece, chunk, schedule.chunks);
+    for (const Section& section : piece.sections) {
+      const Line& line = recipe.lines[section.line];
+      const Range range = line.cut.chunk(section.piece, chunk, schedule.chunks);
       if (range.size() == 0) continue;
       lane.shares.push_back({&line, range, total, lane.routine->lifetimes.in_one_place[chunk]});
       total += range.size();

@@ -34,7 +34,7 @@ struct Spent {
   TensorStatistics statistics;
 };
 
-/// What a chunk has of one stretch of its piece.
+/// What a chunk has of one section of its piece.
 struct Share {
   const Line* line;
   Range range;          // of the line

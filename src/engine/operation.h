@@ -92,8 +92,8 @@ struct Operation {
 
   /// Whether all that a piece needs is prepared.
   bool ready(const Piece& piece) const {
-    return unprepared == 0 || std::ranges::all_of(piece.stretches, [&](const Stretch& stretch) {
-             return std::ranges::all_of(recipe->lines[stretch.line].items, [&](std::uint32_t item) {
+    return unprepared == 0 || std::ranges::all_of(piece.sections, [&](const Section& section) {
+             return std::ranges::all_of(recipe->lines[section.line].items, [&](std::uint32_t item) {
                return sources[items[item].source].prepared;
              });
            });

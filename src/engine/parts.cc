@@ -16,8 +16,7 @@ bool alike(const Tensor& a, const Tensor& b) {
 
 std::string describe(const Tensor& tensor) {
   return fmt::format("'{}' with {} elements of {} and {}", tensor.name, tensor.view.count,
-                     name_of(tensor.view.dtype),
-                     tensor.way ? tensor.way->text() : "no way");
+                     name_of(tensor.view.dtype), tensor.way ? tensor.way->text() : "no way");
 }
 
 }  // namespace

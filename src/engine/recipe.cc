@@ -50,7 +50,7 @@ std::size_t largest_piece_bytes(const Lined& lined, std::size_t piece, std::size
   return largest;
 }
 
-/// What the frames of a piece take besides the numbers of its stretches.
+/// What the frames of a piece take besides the numbers of its sections.
 std::size_t frame_bytes(const Routine& routine) {
   return routine.schedule.chunks * (kFrameOverheadBytes + kMessageAlignment);
 }
@@ -81,7 +81,7 @@ bool is_sparse(const Lined& lined) {
   return true;
 }
 
-/// What a stretch takes in the messages of its piece, at most, and how many elements it has.
+/// What a section takes in the messages of its piece, at most, and how many elements it has.
 struct Load {
   std::size_t elements = 0;
   std::size_t bytes = 0;
@@ -106,26 +106,26 @@ class Packer {
  public:
   Packer(Recipe& recipe, std::size_t lane_bytes) : recipe_(recipe), lane_bytes_(lane_bytes) {}
 
-  /// `most_elements` may be in a piece of which this stretch is one of several.
-  void add(Stretch stretch, const std::shared_ptr<const Routine>& routine, Load load,
+  /// `most_elements` may be in a piece of which this section is one of several.
+  void add(Section section, const std::shared_ptr<const Routine>& routine, Load load,
            std::size_t most_elements) {
     Open& open = open_[routine.get()];
     const std::size_t elements = open.load.elements + load.elements;
     const std::size_t bytes =
         routine->copies * (open.load.bytes + load.bytes + frame_bytes(*routine));
     const bool joins = elements <= most_elements && bytes <= lane_bytes_;
-    if (!open.piece.stretches.empty() && !joins) close(open);
+    if (!open.piece.sections.empty() && !joins) close(open);
     open.piece.routine = routine;
-    open.piece.stretches.push_back(stretch);
+    open.piece.sections.push_back(section);
     open.load.elements += load.elements;
     open.load.bytes += load.bytes;
-    if (open.piece.stretches.size() == 1) order_.push_back(routine.get());
+    if (open.piece.sections.size() == 1) order_.push_back(routine.get());
   }
 
   void close_all() {
     for (const Routine* routine : order_) {
       Open& open = open_[routine];
-      if (!open.piece.stretches.empty()) close(open);
+      if (!open.piece.sections.empty()) close(open);
     }
   }
 

@@ -43,17 +43,17 @@ struct Line {
   std::shared_ptr<const Routine> routine;
 };
 
-/// A piece of a line.
-struct Stretch {
+/// Consecutive elements of a line, as it is cut.
+struct Section {
   std::uint32_t line;
   std::size_t piece;
 };
 
-/// What travels together, in a lane of its own: stretches of lines with the same routine. Chunk c
+/// What travels together, in a lane of its own: sections of lines with the same routine. Chunk c
 /// of it is chunk c of all of them.
 struct Piece {
   std::shared_ptr<const Routine> routine;
-  std::vector<Stretch> stretches;
+  std::vector<Section> sections;
 };
 
 struct Recipe {
@@ -67,7 +67,7 @@ Line make_line(std::vector<std::uint32_t> items, std::span<const Shape> shapes,
                std::shared_ptr<const Routine> routine, const PieceLimits& limits,
                std::uint32_t regions = 0);
 
-/// Cuts the lines into pieces, of which each holds as many stretches as may travel together.
+/// Cuts the lines into pieces, of which each holds as many sections as may travel together.
 Recipe make_recipe(std::vector<Line> lines, std::span<const Shape> shapes,
                    const PieceLimits& limits);
 

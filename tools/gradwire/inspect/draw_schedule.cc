@@ -40,7 +40,9 @@ Collective parse_collective(const std::string& name) {
 void print_steps(const std::vector<Schedule>& schedules) {
   for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
     std::printf("rank %zu\n", rank);
-    for (const Step& step : schedules[rank].steps) std::printf("  %s\n", describe(step).c_str());
+    const auto print = [](const Step& step) { std::printf("  %s\n", describe(step).c_str()); };
+    std::ranges::for_each(schedules[rank].preparation, print);
+    std::ranges::for_each(schedules[rank].steps, print);
   }
 }
 
@@ -105,6 +107,9 @@ const char* colour_of(Op op) {
       return "#0072b2";
     case Op::decode_add:
       return "#56b4e9";
+    case Op::keep:
+    case Op::keep_rounding:
+      return "#e69f00";
     case Op::send:
     case Op::receive:
       return "#999999";
@@ -142,9 +147,9 @@ class Svg {
 
   void legend() {
     double at = 10;
-    for (const Op op : {Op::encode, Op::decode, Op::decode_add, Op::add, Op::send}) {
+    for (const Op op : {Op::encode, Op::keep, Op::decode, Op::decode_add, Op::add, Op::send}) {
       const char* name = op == Op::send  ? "send, receive"
-                         : op == Op::add ? "load, add, finish, store"
+                         : op == Op::add ? "load, add, finish, store, echo"
                                          : name_of(op);
       text_ += fmt::format(
           "<rect x=\"{}\" y=\"32\" width=\"12\" height=\"12\" fill=\"{}\"/>"
@@ -205,8 +210,9 @@ void add_schedule(CLI::App& gradwire) {
   auto options = std::make_shared<Options>();
   CLI::App& command =
       *gradwire.add_subcommand("schedule", "Show what each rank does in a collective");
-  command.add_option("--algorithm", options->algorithm,
-                     "sra, ring, tree, allgather or hierarchical (default: sra)");
+  command.add_option(
+      "--algorithm", options->algorithm,
+      "sra, ring, tree, allgather, hierarchical or hierarchical-exact (default: sra)");
   command.add_option("--collective", options->collective,
                      "all_reduce, reduce_scatter, all_gather, broadcast or barrier "
                      "(default: all_reduce)");
