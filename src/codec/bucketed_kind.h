@@ -40,7 +40,7 @@ constexpr CodecKind bucketed_kind(std::uint8_t id, std::string_view name,
                                   Codec::Params (*parse)(SpecReader&),
                                   std::string (*format)(const Codec::Params&),
                                   bool (*valid)(const Codec::Params&) noexcept,
-                                  Traits (*traits)(const Codec::Params&) noexcept) {
+                                  Traits (*traits)(const Codec::Params&) noexcept, CodecCost cost) {
   return {.id = id,
           .name = name,
           .parse = parse,
@@ -48,6 +48,7 @@ constexpr CodecKind bucketed_kind(std::uint8_t id, std::string_view name,
           .valid = valid,
           .traits = traits,
           .fit = fit_nothing,
+          .cost = cost,
           .max_bytes = bucketed_max_bytes,
           .encode = bucketed_encode,
           .decode = bucketed_decode};
@@ -60,6 +61,7 @@ struct Leveled {
   kernels::Scheme scheme;
   std::uint8_t min_bits;
   bool keeps_zeros;
+  CodecCost cost;
 };
 
 /// The settings of a codec that rounds to levels, and all else of it.
@@ -93,7 +95,7 @@ struct LeveledKind {
             .keeps_zeros = kLeveled.keeps_zeros};
   }
   static constexpr CodecKind kind() {
-    return bucketed_kind(kLeveled.id, kLeveled.name, parse, format, valid, traits);
+    return bucketed_kind(kLeveled.id, kLeveled.name, parse, format, valid, traits, kLeveled.cost);
   }
 };
 

@@ -13,7 +13,8 @@ constexpr Leveled kLeveled{.id = 4,
                            .name = "exponential",
                            .scheme = kernels::Scheme::exponential,
                            .min_bits = 2,
-                           .keeps_zeros = true};
+                           .keeps_zeros = true,
+                           .cost = {2, 1.0}};
 const CodecKind kExponential = LeveledKind<kLeveled>::kind();
 
 }  // namespace gradwire

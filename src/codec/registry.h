@@ -17,6 +17,13 @@
 
 namespace gradwire {
 
+/// What fitting, encoding and decoding a layer take, on one core of an AMD EPYC with AVX2.
+/// `gradwire bench codec` and `gradwire bench select` measure it. The default is what memory takes.
+struct CodecCost {
+  double microseconds = 1;   ///< whatever its size
+  double nanoseconds = 0.5;  ///< for each element
+};
+
 /// One kind of codec: functions over its settings. Settings are plain structs of at most 14 bytes
 /// that `Codec::Params` carries; `pack` and `unpack` convert. All functions but `parse` and
 /// `format` are called on hot paths: they neither allocate nor throw.
@@ -36,6 +43,9 @@ struct CodecKind {
   std::size_t (*note_count)(std::size_t count) noexcept = nullptr;  ///< null: never any
 
   Codec (*for_sums)(const Codec::Params& params) noexcept = nullptr;  ///< null: itself
+
+  CodecCost cost{};
+  CodecCost (*cost_of)(const Codec::Params& params) noexcept = nullptr;  ///< null: `cost`
 
   std::size_t (*max_bytes)(const Codec::Params& params, std::size_t count) noexcept;
   /// Null: as many as `max_bytes`.
@@ -117,6 +127,11 @@ struct CodecAccess {
 /// Whether `Codec::fit` looks at the numbers of a layer.
 inline bool is_fitted(const Codec& codec) noexcept {
   return CodecAccess::kind(codec).fit != fit_nothing;
+}
+
+inline CodecCost cost_of(const Codec& codec) noexcept {
+  const CodecKind& kind = CodecAccess::kind(codec);
+  return kind.cost_of == nullptr ? kind.cost : kind.cost_of(CodecAccess::params(codec));
 }
 
 }  // namespace gradwire

@@ -31,6 +31,6 @@ Traits traits(const Codec::Params&) noexcept {
 
 }  // namespace
 
-const CodecKind kSign = bucketed_kind(5, "sign", parse, format, valid, traits);
+const CodecKind kSign = bucketed_kind(5, "sign", parse, format, valid, traits, {2, 0.5});
 
 }  // namespace gradwire

@@ -196,6 +196,13 @@ Status decode(const Codec::Params& params, std::span<const std::byte> payload, D
       into);
 }
 
+/// Of one that was fitted, the cost of sending what it selects.
+CodecCost selection_cost(const Codec::Params& params) noexcept {
+  constexpr CodecCost kCosts[] = {{35, 0.55}, {35, 0.75}, {35, 1.15}, {10, 0.9}};  // by `Select`
+  const auto settings = unpack<Settings>(params);
+  return settings.fitted() ? CodecCost{} : kCosts[settings.select];
+}
+
 }  // namespace
 
 const CodecKind kTopk = {.id = 7,
@@ -206,6 +213,7 @@ const CodecKind kTopk = {.id = 7,
                          .traits = traits,
                          .fit = fit,
                          .for_sums = for_sums,
+                         .cost_of = selection_cost,
                          .max_bytes = max_bytes,
                          .expected_bytes = expected_bytes,
                          .encode = encode,

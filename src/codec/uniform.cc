@@ -13,7 +13,8 @@ constexpr Leveled kLeveled{.id = 3,
                            .name = "uniform",
                            .scheme = kernels::Scheme::uniform,
                            .min_bits = 1,
-                           .keeps_zeros = false};
+                           .keeps_zeros = false,
+                           .cost = {2, 0.6}};
 const CodecKind kUniform = LeveledKind<kLeveled>::kind();
 
 }  // namespace gradwire
