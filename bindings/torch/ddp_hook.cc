@@ -261,9 +261,10 @@ void DdpCompression::count_exact(const std::vector<LayerPtr>& layers,
   const auto ranks = static_cast<std::uint64_t>(channel_->size());
   std::vector<std::uint64_t> bytes;
   for (const LayerPtr& layer : layers) {
-    bytes.push_back(buffer.is_sparse()  // gathered from all ranks, alone in its bucket
-                        ? (buffer._values().nbytes() + buffer._indices().nbytes()) * (ranks - 1)
-                        : exact_bytes(layer->rule.elements * buffer.element_size(), ranks));
+    bytes.push_back(
+        buffer.is_sparse()  // gathered from all ranks, alone in its bucket
+            ? bytes_to_all(buffer._values().nbytes() + buffer._indices().nbytes(), ranks)
+            : exact_bytes(layer->rule.elements * buffer.element_size(), ranks));
   }
   ledger_->count_exact(layers, bytes);
 }

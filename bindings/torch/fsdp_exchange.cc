@@ -11,11 +11,6 @@ bool is_sum(const c10d::ReduceOp& op) {
   return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
 }
 
-/// A shard of this many bytes that goes to every other rank, or that others send to their owner.
-std::uint64_t bytes_for_others(std::uint64_t bytes, std::uint64_t ranks) {
-  return bytes * (ranks - 1);
-}
-
 }  // namespace
 
 void FsdpCompression::set_counters(Counters counters) {
@@ -67,7 +62,7 @@ void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
 bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& output,
                                    const at::Tensor& input, const c10d::ReduceOp& op) {
   const int ranks = channel.size();
-  const auto exact = bytes_of(present_, input, channel, bytes_for_others);
+  const auto exact = bytes_of(present_, input, channel, bytes_to_all);
   if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(present_, exact);
   Work work = channel.communicator()->reduce_scatter(tensors_of(input, present_, ranks, ""),
                                                      gradient_options(op));
@@ -92,7 +87,7 @@ bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
                                const at::Tensor& input) {
   const int ranks = channel.size();
   for (Part& part : all_) part.way = weight_way(*part.layer);
-  const auto exact = bytes_of(all_, output, channel, bytes_for_others);
+  const auto exact = bytes_of(all_, output, channel, bytes_to_all);
   if (!takes(output, all_, ranks)) return leave_to_group(all_, exact);
   output.view({ranks, -1})[channel.rank()].copy_(input);
   OperationOptions options = compression_->options_at(compression_->updates_[update_name()]);

@@ -152,8 +152,8 @@ class Communicator:
 
         `plan` is a path, the text of a plan, or a dict like that text (docs/plan.md). A later plan
         takes the place of an earlier one from its step on. All ranks call it together, and it waits
-        for them: ranks that differ in plan, step or layers are named in an `Error` on all ranks, and
-        nothing changes.
+        for them: ranks that differ in plan, step or layers are named in an `Error` on all ranks,
+        and nothing changes.
         """
         if isinstance(plan, os.PathLike):
             text = Path(plan).read_text(encoding="utf-8")

@@ -27,11 +27,17 @@ struct Route {
   std::size_t bytes;  ///< that a rank sends
 };
 
+/// What a rank sends when `bytes` go to every other rank, as in a gather; or when others have as
+/// many for each owner, as before a scattered sum.
+constexpr std::uint64_t bytes_to_all(std::uint64_t bytes, std::uint64_t ranks) noexcept {
+  return bytes * (ranks - 1);
+}
+
 /// What a rank sends of `numbers` and `sums` bytes when every rank owns an equal share: all numbers
 /// but its own share's to their owners, and its share's sums to all others.
 constexpr std::uint64_t bytes_by_owners(std::uint64_t numbers, std::uint64_t sums,
                                         std::uint64_t ranks) noexcept {
-  return (numbers + sums) * (ranks - 1) / ranks;
+  return bytes_to_all(numbers + sums, ranks) / ranks;
 }
 
 /// What a rank sends when `bytes` are summed exactly: by it, compression is measured.
