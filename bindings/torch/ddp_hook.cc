@@ -248,10 +248,15 @@ void DdpCompression::start(const Waiting& waiting) {
                                 static_cast<std::uint64_t>(channel_->size())));
   }
   if (!tensors.empty()) {
-    waiting.completion->add(
-        channel_->communicator()->all_reduce(tensors, waiting.options),
-        [ledger = ledger_, layers = std::move(exchanged), bytes = std::move(bytes)](
-            const Work& work) { ledger->count(layers, bytes, work.statistics()); });
+    Work work = channel_->communicator()->all_reduce(tensors, waiting.options);
+    waiting.completion->add(std::move(work), [ledger = ledger_, tensors = std::move(tensors),
+                                              layers = std::move(exchanged),
+                                              bytes = std::move(bytes)](const Work& done) {
+      ledger->count(layers, bytes, done.statistics());
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
+      }
+    });
   }
   waiting.completion->seal();
 }

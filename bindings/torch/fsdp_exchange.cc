@@ -29,7 +29,7 @@ ShardExchange::ShardExchange(std::shared_ptr<FsdpCompression> compression,
   compression_->in_step_.clear();
 }
 
-void ShardExchange::begin(const std::vector<ShardGradient>& gradients) {
+void ShardExchange::begin(const std::vector<ShardGradient>& gradients, bool partial) {
   compression_->begin_exchange();
   // Every group has one exchange in a step: when one comes again, the next has begun.
   auto& in_step = compression_->in_step_;
@@ -41,7 +41,7 @@ void ShardExchange::begin(const std::vector<ShardGradient>& gradients) {
   present_.clear();
   for (const ShardGradient& gradient : gradients) {
     Part part = all_[places_.at(gradient.parameter)];
-    see_use(*part.layer, gradient);
+    if (!partial) see_use(*part.layer, gradient);
     part.way = FsdpCompression::take_way(*part.layer, compression_->step());
     present_.push_back(std::move(part));
   }
@@ -59,6 +59,15 @@ void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
   layer.use->exchanged(gradient.weights);
 }
 
+void ShardExchange::see_results(const at::Tensor& shards) const {
+  std::size_t first = 0;
+  const TensorView numbers = view_of(shards);
+  for (const Part& part : present_) {
+    if (part.layer->use) part.layer->use->result_is(numbers.slice(first, part.elements));
+    first += part.elements;
+  }
+}
+
 bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& output,
                                    const at::Tensor& input, const c10d::ReduceOp& op) {
   const int ranks = channel.size();
@@ -68,6 +77,7 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
                                                      gradient_options(op));
   work.wait();
   output.copy_(input.view({ranks, -1})[channel.rank()]);
+  see_results(output);
   count(present_, exact, work);
   return true;
 }

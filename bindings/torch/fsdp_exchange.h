@@ -64,8 +64,9 @@ class ShardExchange {
                 std::optional<Way> weights);
 
   /// The backward pass of the group is done, and these parameters have a gradient: not those that
-  /// are frozen or were not used.
-  void begin(const std::vector<ShardGradient>& gradients);
+  /// are frozen or were not used. `partial`: FSDP2 keeps the result for a later pass, which sums
+  /// over replicas (`set_requires_all_reduce(False)`).
+  void begin(const std::vector<ShardGradient>& gradients, bool partial);
 
   // These return false for what codecs cannot take: it is counted as exact, and the caller has the
   // process group do it. Otherwise they wait until it is done, and throw as `Work::wait`.
@@ -91,6 +92,8 @@ class ShardExchange {
 
   /// Throws where what was exchanged before was thrown away.
   static void see_use(LayerState& layer, const ShardGradient& gradient);
+  /// What this rank's shards have become.
+  void see_results(const at::Tensor& shards) const;
   const std::string& update_name() const { return all_.front().layer->rule.name; }
   Way weight_way(const LayerState& layer) const;
   OperationOptions gradient_options(const c10d::ReduceOp& op) const;

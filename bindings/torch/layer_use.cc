@@ -5,6 +5,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,10 +15,19 @@ namespace gradwire::pytorch {
 namespace {
 
 std::int64_t hash_of(const at::Tensor& parameter) {
+  if (parameter.numel() == 0) return 0;  // torch has none of nothing
   const at::NoGradGuard no_grad;
   const at::Tensor plain = parameter.resolve_conj().resolve_neg();
   const at::Tensor reals = plain.is_complex() ? at::view_as_real(plain) : plain;
   return at::hash_tensor(reals).view(at::kLong).item<std::int64_t>();
+}
+
+/// Ends with the first number that is none: for almost all gradients at once.
+template <typename Bits>
+bool only_zeros(const void* numbers, std::size_t count) {
+  constexpr Bits kNegativeZero = Bits{1} << (8 * sizeof(Bits) - 1);
+  const std::span<const Bits> bits(static_cast<const Bits*>(numbers), count);
+  return std::ranges::all_of(bits, [](Bits each) { return each == 0 || each == kNegativeZero; });
 }
 
 /// Before a gradient is accumulated, after which DDP may hand over its bucket.
@@ -71,7 +83,7 @@ void LayerUse::gradient_comes(const Weights& weights, const at::Tensor& sum) {
     received_ = false;
     return;
   }
-  received_ = sum.defined() && sum.any().item<bool>();
+  received_ = sum.defined() && (result_zero_ || sum.any().item<bool>());
   added_at_ = once_ && received_ ? version : -1;
   if (received_ || may_have_stepped) return;
   discarded_at_ = version;
@@ -103,6 +115,14 @@ void LayerUse::exchanged(const Weights& weights) {
   if (!kept_ || counting_ == Counting::uncounted) return;
   exchanged_at_ = static_cast<std::int64_t>(weights.parameter._version());
   if (counting_ == Counting::unknown) weights_hash_ = hash_of(weights.numbers);
+}
+
+void LayerUse::result_is(ConstTensorView numbers) {
+  const bool zero = numbers.dtype == Dtype::f32
+                        ? only_zeros<std::uint32_t>(numbers.data, numbers.count)
+                        : only_zeros<std::uint16_t>(numbers.data, numbers.count);
+  const std::lock_guard lock(mutex_);
+  result_zero_ = zero;
 }
 
 bool watch_gradients(const at::Tensor& parameter, std::shared_ptr<LayerUse> use) {

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <optional>
 
+#include "gradwire/tensor.h"
+
 namespace gradwire::pytorch {
 
 /// A parameter, whose version an optimizer counts up, and the numbers that this rank has of it:
@@ -43,6 +45,9 @@ class LayerUse {
   /// DDP or FSDP2 makes the result the parameter's gradient.
   void exchanged(const Weights& weights);
 
+  /// What that is: a gradient of zeros alone is not one that was thrown away.
+  void result_is(ConstTensorView numbers);
+
  private:
   /// Some optimizers change weights and do not count it: those with `fused=True`, and those that
   /// write to `parameter.data`.
@@ -55,7 +60,8 @@ class LayerUse {
   bool once_ = false;
   bool kept_ = false;
   Findings findings_;
-  bool received_ = false;  // its gradient is the result of an exchange
+  bool received_ = false;     // its gradient is the result of an exchange
+  bool result_zero_ = false;  // nothing but zeros
   Counting counting_ = Counting::unknown;
   // Versions of the weights, or -1:
   std::int64_t exchanged_at_ = -1;

@@ -94,12 +94,13 @@ std::shared_ptr<ShardExchange> make_shard_exchange(
 
 void begin_shards(ShardExchange& exchange,
                   const std::vector<std::tuple<std::uintptr_t, at::Tensor, at::Tensor,
-                                               std::optional<at::Tensor>>>& given) {
+                                               std::optional<at::Tensor>>>& given,
+                  bool partial) {
   std::vector<ShardGradient> gradients;
   for (const auto& [identity, parameter, numbers, sum] : given) {
     gradients.push_back({reinterpret_cast<const void*>(identity), {parameter, numbers}, sum});
   }
-  exchange.begin(gradients);
+  exchange.begin(gradients, partial);
 }
 
 py::bytes save_residuals(const Channel& channel) {
@@ -226,7 +227,8 @@ PYBIND11_MODULE(_native, module) {
   py::class_<ShardExchange, std::shared_ptr<ShardExchange>>(module, "ShardExchange")
       .def(py::init(&make_shard_exchange), py::arg("compression"),
            py::arg("parameters_and_elements"), py::arg("weights") = std::nullopt)
-      .def("begin", &begin_shards, py::arg("identities_parameters_numbers_and_sums"))
+      .def("begin", &begin_shards, py::arg("identities_parameters_numbers_and_sums"),
+           py::arg("partial"))
       .def("reduce_scatter", &ShardExchange::reduce_scatter, py::arg("channel"), py::arg("output"),
            py::arg("input"), py::arg("op"), NoGil())
       .def("all_reduce", &ShardExchange::all_reduce, py::arg("channel"), py::arg("tensor"),

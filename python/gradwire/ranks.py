@@ -155,7 +155,7 @@ class Communicator:
         for them: ranks that differ in plan, step or layers are named in an `Error` on all ranks,
         and nothing changes.
         """
-        if isinstance(plan, os.PathLike):
+        if isinstance(plan, os.PathLike) or (isinstance(plan, str) and "{" not in plan):
             text = Path(plan).read_text(encoding="utf-8")
         else:
             text = plan if isinstance(plan, str) else json.dumps(plan)

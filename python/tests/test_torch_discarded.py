@@ -294,3 +294,39 @@ def never_zeroed(rank: int) -> None:
 
 def test_gradients_of_layers_of_no_optimizer_must_be_zeroed():
     on_ranks(1, never_zeroed)
+
+
+# -------------------------------------------------------------------------------------------------
+# Gradients of nothing but zeros
+
+
+class Adapted(nn.Module):
+    """The first layer has no gradient while the second is zero, as at the start of LoRA; and a
+    parameter has no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = (nn.Linear(64, 64, bias=False) for _ in "ab")
+        self.none = nn.Parameter(torch.zeros(0))
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.up(self.down(x)) + self.none.sum()
+
+
+def two_passes_of_zeros(rank: int) -> list[torch.Tensor]:
+    model = Ddp(Adapted())
+    every = {"layers": "*", "way": "topk:density=0.05+feedback"}
+    gradwire.torch.compress(model, plan={"gradwire_plan": 1, "layers": [every]})
+    optimizer = sgd(model)
+    for _ in range(3):
+        for _ in range(2):  # both are exchanged, and added up
+            (model(torch.ones(2, 64)) - 1).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def test_zeros_that_were_exchanged_are_not_thrown_away():
+    one, other = on_ranks(2, two_passes_of_zeros)
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))

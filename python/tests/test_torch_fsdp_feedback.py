@@ -220,3 +220,41 @@ def test_unchanged_scripts_have_it_too():
     environment = {"GRADWIRE": "1", "GRADWIRE_CODEC": "sign+feedback"}
     found = on_ranks(2, unasked, None, environment=environment)
     assert equal(found[0], on_ranks(2, unasked, "sign+feedback")[0])
+
+
+# -------------------------------------------------------------------------------------------------
+# Several exchanges for one step
+
+
+def shard_of_zeros(rank: int) -> bool:
+    model = nn.Sequential(nn.Embedding(64, 64), nn.Linear(64, 64))
+    gradwire.torch.compress(fully_shard(model), "topk:density=0.05+feedback")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        for _ in range(2):
+            model(torch.arange(32)).square().sum().backward()  # rows of rank 0 alone
+        optimizer.step()
+        optimizer.zero_grad()
+    return True
+
+
+def test_a_shard_whose_gradient_is_zero_was_not_thrown_away():
+    assert on_ranks(2, shard_of_zeros) == [True, True]
+
+
+def in_parts(rank: int) -> list[torch.Tensor]:
+    model = fully_shard(nn.Linear(64, 64, bias=False), mesh=mesh_of((2, 2)))
+    gradwire.torch.compress(model, "fp16+feedback")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        for last in (False, True):
+            model.set_requires_all_reduce(last)
+            model(torch.ones(1, 64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return weights_of(model)
+
+
+def test_sums_over_replicas_may_come_with_a_later_pass():
+    results = on_ranks(4, in_parts)
+    assert all(equal(weights, results[0]) for weights in results)

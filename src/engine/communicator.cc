@@ -341,6 +341,7 @@ class Ranked final : public Communicator {
       source.feedback = *way.feedback;
       source.feedback.masking = source.feedback.masking && codec.traits().sparse;
       source.loan = residuals_.borrow(tensor.name, count);
+      if (way.feedback->momentum != 0) source.loan->momentum.resize(count);  // may throw, so here
     } else if (!tensor.name.empty()) {
       source.loan = residuals_.borrow_last(tensor.name, count);
     }

@@ -250,7 +250,7 @@ bool Engine::receive(Lane& lane) {
 /// Executes the lane's step, or lends the lane to a worker that does.
 bool Engine::compute(Lane& lane) {
   const Seal seal = options_.in_memory ? Seal::none : Seal::checksum;
-  const std::size_t elements = lane.elements();
+  const std::size_t elements = lane.computed = lane.elements();
   if (elements == 0 && !has_message(lane.step().op)) {
     if (recording_ && lane.at == 0) recording_->step_done(lane);  // where a trace sees it begin
     next_step(lane);
@@ -297,8 +297,9 @@ void Engine::take_result(Lane& lane) {
   fail(
       Error(ErrorCode::peer_failed,
             fmt::format("a message of rank {} cannot be used in {}: {}. Do all ranks make the same "
-                        "calls in the same order, with tensors of the same sizes?",
-                        culprit, name_of(lane.operation->collective), describe(lane.status))),
+                        "calls in the same order, with tensors of the same sizes and ways?",
+                        culprit, name_of(lane.operation->collective),
+                        lane.fault.empty() ? describe(lane.status) : lane.fault)),
       culprit);
 }
 

@@ -106,5 +106,30 @@ TEST(FusedTensors, that_are_small_travel_in_one_message) {
   });
 }
 
+/// Ways must be the same on all ranks. Where they are not, no tensor may be taken for another.
+TEST(FusedTensors, of_ranks_that_differ_in_their_ways_are_an_error) {
+  using Ways = std::vector<const char*>;
+  const std::pair<Ways, Ways> kCases[] = {{{"none", "fp16", "none"}, {"fp16", "none", "none"}},
+                                          {{"none", "fp16", "none"}, {"none", "none", "fp16"}},
+                                          {{"none", "none", "none"}, {"none", "none", "sign"}}};
+  for (const auto& [first, second] : kCases) {
+    auto ranks = Communicator::in_process(2);
+    on_all_ranks(ranks, [&, one = &first, other = &second](Communicator& me) {
+      const Ways& ways = me.rank() == 0 ? *one : *other;
+      Numbers x[] = {Numbers(100, 1), Numbers(100, 10), Numbers(100, 100)};
+      std::vector<Tensor> tensors;
+      for (std::size_t i = 0; i < 3; ++i) {
+        tensors.push_back({std::to_string(i), {x[i].data(), 100}, Way::parse(ways[i])});
+      }
+      try {
+        me.all_reduce(tensors).wait();
+        FAIL() << "the sums are " << x[0][0] << ", " << x[1][0] << ", " << x[2][0];
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::peer_failed) << error.what();
+      }
+    });
+  }
+}
+
 }  // namespace
 }  // namespace gradwire

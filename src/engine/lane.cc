@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codec/each_sent.h"
+#include "codec/registry.h"
 #include "tensor/arithmetic.h"
 #include "tensor/cast.h"
 
@@ -82,17 +83,14 @@ struct Part {
 template <class Visit>
 void each_part(Lane& lane, Visit visit) {
   const Operation& operation = *lane.operation;
-  for (const Share& share : lane.shares_of_step()) {
-    share.line->layout.each_part(share.range, [&](std::size_t index, std::size_t first,
-                                                  std::size_t count, std::size_t place) {
-      const Item& item = operation.items[share.line->items[index]];
-      const TensorView output = item.view.slice(first, count);
-      const std::size_t sums_at = share.sums_at + (place - share.range.begin);
-      const TensorView sum{lane.sums.data() + sums_at, count, Dtype::f32};
-      const bool in_output = share.one_place && output.dtype == Dtype::f32;
-      visit(Part{item, operation.sources[item.source], operation.input(item).slice(first, count),
-                 in_output ? output : sum, output, first, sums_at});
-    });
+  for (const ItemRange& range : lane.ranges_of_step()) {
+    const Item& item = operation.items[range.item];
+    const TensorView output = item.view.slice(range.first, range.count);
+    const TensorView sum{lane.sums.data() + range.sums_at, range.count, Dtype::f32};
+    const bool in_output = range.one_place && output.dtype == Dtype::f32;
+    visit(Part{item, operation.sources[item.source],
+               operation.input(item).slice(range.first, range.count), in_output ? output : sum,
+               output, range.first, range.sums_at});
   }
 }
 
@@ -134,6 +132,15 @@ Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) no
   return Status::ok;
 }
 
+/// Whether a peer may have encoded a segment of the source by this codec. Settings may differ, as
+/// each rank fits its own.
+bool is_expected(const Codec& codec, const Source& source, const Routine& routine) noexcept {
+  const CodecKind* const kind = &CodecAccess::kind(codec);
+  return kind == &CodecAccess::kind(source.codec) ||
+         kind == &CodecAccess::kind(source.sums_codec) ||
+         (routine.has_exact && kind == &CodecAccess::kind(exactly()));
+}
+
 Status decode(Lane& lane, Seal least) noexcept {
   const Step& step = lane.step();
   const SlotMessage& slot = lane.slots[step.slot];
@@ -147,9 +154,17 @@ Status decode(Lane& lane, Seal least) noexcept {
   each_part(lane, [&](const Part& part) {
     if (status != Status::ok) return;
     const std::size_t i = index++;
-    status = i >= frame.segment_count() ? Status::count_mismatch
-             : add                      ? frame.decode_add(i, part.sum)
-                   : frame.decode(i, step.place == Place::sum ? part.sum : part.output);
+    if (i >= frame.segment_count()) {
+      status = Status::count_mismatch;
+      return;
+    }
+    if (!is_expected(frame.segment(i).codec, part.source, *lane.routine)) {
+      lane.fault = "it is not encoded by the codec of this tensor's way";
+      status = Status::corrupt;
+      return;
+    }
+    status = add ? frame.decode_add(i, part.sum)
+                 : frame.decode(i, step.place == Place::sum ? part.sum : part.output);
     if (passed_on == 0 || status != Status::ok) return;
     lane.spend(part.item.source).sent_bytes = passed_on * frame.segment(i).bytes;
   });
@@ -306,9 +321,34 @@ std::size_t Lane::elements() const {
   if (op == Op::finish && operation->divisor == 1) return 0;
   if ((op == Op::keep || op == Op::keep_rounding) && !operation->keeps) return 0;
   std::size_t total = 0;
-  for (const Share& share : shares_of_step()) total += share.range.size();
+  for (const ItemRange& range : ranges_of_step()) total += range.count;
   return total;
 }
+
+namespace {
+
+/// In the order of the call, whatever lines its tensors stand in: where ranks differ in their ways,
+/// each segment still meets its tensor, and the difference is seen.
+void add_ranges(Lane& lane, const Recipe& recipe, const Piece& piece, std::uint32_t chunk) {
+  const std::uint32_t chunks = piece.routine->schedule.chunks;
+  const std::size_t first = lane.ranges.size();
+  for (const Section& section : piece.sections) {
+    const Line& line = recipe.lines[section.line];
+    const auto add = [&](std::size_t index, std::size_t begin, std::size_t count, std::size_t) {
+      lane.ranges.push_back({.item = line.items[index],
+                             .first = begin,
+                             .count = count,
+                             .sums_at = 0,
+                             .one_place = piece.routine->lifetimes.in_one_place[chunk]});
+    };
+    line.layout.each_part(line.cut.chunk(section.piece, chunk, chunks), add);
+  }
+  const auto start = lane.ranges.begin() + static_cast<std::ptrdiff_t>(first);
+  std::stable_sort(start, lane.ranges.end(),
+                   [](const ItemRange& a, const ItemRange& b) { return a.item < b.item; });
+}
+
+}  // namespace
 
 void begin(Lane& lane, std::shared_ptr<Operation> operation, const Piece& piece, Tag tag) {
   const Schedule& schedule = piece.routine->schedule;
@@ -319,18 +359,16 @@ void begin(Lane& lane, std::shared_ptr<Operation> operation, const Piece& piece,
   lane.at = 0;
   lane.arena_used = 0;
   lane.slots.assign(schedule.slots, {});
-  lane.shares.clear();
-  lane.first_shares.assign(1, 0);
+  lane.ranges.clear();
+  lane.first_ranges.assign(1, 0);
   std::size_t total = 0;
   for (std::uint32_t chunk = 0; chunk < schedule.chunks; ++chunk) {
-    for (const Section& section : piece.sections) {
-      const Line& line = recipe.lines[section.line];
-      const Range range = line.cut.chunk(section.piece, chunk, schedule.chunks);
-      if (range.size() == 0) continue;
-      lane.shares.push_back({&line, range, total, lane.routine->lifetimes.in_one_place[chunk]});
-      total += range.size();
+    add_ranges(lane, recipe, piece, chunk);
+    for (std::size_t i = lane.first_ranges.back(); i < lane.ranges.size(); ++i) {
+      lane.ranges[i].sums_at = total;
+      total += lane.ranges[i].count;
     }
-    lane.first_shares.push_back(lane.shares.size());
+    lane.first_ranges.push_back(lane.ranges.size());
   }
   if (lane.sums.size() < total) {
     lane.sums.resize(total);
@@ -349,6 +387,7 @@ void begin_preparation(Lane& lane, std::shared_ptr<Operation> operation, std::si
 
 Status execute(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept {
   lane.spent.clear();
+  lane.fault = {};
   switch (lane.step().op) {
     case Op::measure:
     case Op::take:

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codec/notes.h"
@@ -34,10 +35,11 @@ struct Spent {
   TensorStatistics statistics;
 };
 
-/// What a chunk has of one section of its piece.
-struct Share {
-  const Line* line;
-  Range range;          // of the line
+/// What a chunk has of one item.
+struct ItemRange {
+  std::uint32_t item;  // of the operation
+  std::size_t first;   // element of the item
+  std::size_t count;
   std::size_t sums_at;  // where its sums lie in the lane's
   bool one_place;       // as in `Lifetimes`
 };
@@ -51,8 +53,8 @@ struct Lane {
   Tag tag = 0;                        // of the piece, counted over all operations
   std::size_t at = 0;                 // the next step
   std::vector<SlotMessage> slots;
-  std::vector<Share> shares;              // chunk after chunk
-  std::vector<std::size_t> first_shares;  // of each chunk, and one more
+  std::vector<ItemRange> ranges;          // chunk after chunk, and in each in the order of items
+  std::vector<std::size_t> first_ranges;  // of each chunk, and one more
   std::vector<float> sums;                // of the piece's chunks, one after the other
   std::vector<float> scratch;             // laid out as sums
   std::span<std::byte> arena;             // messages are encoded into it, one after the other
@@ -62,9 +64,11 @@ struct Lane {
   std::vector<Spent> spent;            // in the last computation
   std::atomic<Phase> phase{Phase::ready};
   Status status = Status::ok;  // of the last computation
+  std::string_view fault;      // what is wrong with the message, if its status does not tell
 
   // For a trace, else unused
   std::int64_t idle_since_ns = 0;  // when its last step ended
+  std::size_t computed = 0;        // elements, by the last step
   std::uint32_t layer = 0;         // the first of the piece, a text of the recorder
   std::uint32_t more_layers = 0;   // of the piece, besides the first
 
@@ -79,9 +83,9 @@ struct Lane {
            step().op == Op::receive;
   }
   /// Of its step.
-  std::span<const Share> shares_of_step() const {
-    const std::size_t first = first_shares[step().first];
-    return std::span(shares).subspan(first, first_shares[step().first + step().count] - first);
+  std::span<const ItemRange> ranges_of_step() const {
+    const std::size_t first = first_ranges[step().first];
+    return std::span(ranges).subspan(first, first_ranges[step().first + step().count] - first);
   }
   /// Of its step. 0: there is nothing to do.
   std::size_t elements() const;

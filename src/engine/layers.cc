@@ -28,7 +28,9 @@ std::vector<Stage> joined(std::vector<Stage> before, std::vector<Stage> later) {
   const std::uint64_t from_step = later.front().from_step;
   std::erase_if(before, [&](const Stage& stage) { return stage.from_step >= from_step; });
   if (before.empty() && from_step > 0) before.push_back({.reason = "there was no plan yet"});
-  before.insert(before.end(), later.begin(), later.end());
+  for (Stage& stage : later) {  // the same way goes on: a plan may be set again and again
+    if (before.empty() || before.back().way != stage.way) before.push_back(std::move(stage));
+  }
   return before;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace gradwire::engine {
 namespace {
@@ -25,7 +26,7 @@ std::uint64_t bytes_of(const Lane& lane) noexcept {
     case Op::receive:
       return lane.slots[lane.step().slot].bytes.size();
     default:
-      return lane.elements() * sizeof(float);
+      return lane.computed * sizeof(float);
   }
 }
 
@@ -49,23 +50,13 @@ Recording::Recording(trace::Recorder& recorder) : recorder_(recorder) {
 void Recording::begun(Lane& lane) const noexcept {
   const Operation& operation = *lane.operation;
   lane.idle_since_ns = trace::now_ns();
-  std::size_t first = lane.source.value_or(operation.layers.size());
-  std::size_t last = lane.source.value_or(0);
-  const auto see = [&](std::size_t source) {
-    first = std::min(first, source);
-    last = std::max(last, source);
-  };
+  std::set<std::size_t> sources;
+  if (lane.source) sources.insert(*lane.source);
   if (!lane.source) {
-    for (const Share& share : lane.shares) {
-      share.line->layout.each_part(share.range,
-                                   [&](std::size_t index, std::size_t, std::size_t, std::size_t) {
-                                     see(operation.items[share.line->items[index]].source);
-                                   });
-    }
+    for (const ItemRange& range : lane.ranges) sources.insert(operation.items[range.item].source);
   }
-  const bool none = first == operation.layers.size();
-  lane.layer = none ? 0 : operation.layers[first];
-  lane.more_layers = none ? 0 : static_cast<std::uint32_t>(last - first);
+  lane.layer = sources.empty() ? 0 : operation.layers[*sources.begin()];
+  lane.more_layers = sources.empty() ? 0 : static_cast<std::uint32_t>(sources.size() - 1);
 }
 
 Event Recording::step_of(const Lane& lane, std::int64_t begin_ns) const noexcept {

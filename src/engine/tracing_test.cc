@@ -290,5 +290,31 @@ TEST(TracingOff, nothing_is_recorded) {
   EXPECT_EQ(ranks[0]->recorder(), nullptr);
 }
 
+TEST(Tracing, steps_tell_what_they_worked_on) {
+  constexpr std::size_t kElements = 300'000;  // taken up in several parts
+  const trace::TestFolder folder;
+  {
+    auto ranks = Communicator::in_process(2, {.trace = folder.path});
+    on_all_ranks(ranks, [&](Communicator& me) {
+      Numbers a = integers(100, me.rank()), b = a, c = a, large = integers(kElements, me.rank());
+      const std::vector<Tensor> tensors{
+          {"a", {a.data(), 100}},
+          {"b", {b.data(), 100}, Way::parse("sign+route:ring")},
+          {"c", {c.data(), 100}},
+          {"large", {large.data(), kElements}, Way::parse("topk:density=0.01+feedback+route:tree")}};
+      me.all_reduce(tensors).wait();
+    });
+  }
+  for (const trace::RankTrace& each : trace::read_traces(folder.path).traces) {
+    std::map<std::string, std::uint64_t> bytes;  // of preparations
+    for (const Event& event : each.events) {
+      bytes[each.texts[event.what]] += event.bytes;
+      const bool exact = each.texts[event.what] == "encode" && each.texts[event.layer] == "a";
+      EXPECT_TRUE(!exact || event.more_layers == 1);  // c: b goes by another route
+    }
+    for (const char* op : {"measure", "take"}) EXPECT_EQ(bytes[op], 4 * kElements) << op;
+  }
+}
+
 }  // namespace
 }  // namespace gradwire

@@ -242,14 +242,15 @@ class _Exchange:
 class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
     """Gradients: summed into shards, and over replicas of shards where there are any (HSDP)."""
 
-    def begin(self, records: list) -> None:
+    def begin(self, records: list, *, partial: bool) -> None:
         """These parameters have a gradient in this pass: not those that are frozen or were not
-        used."""
+        used. `partial`: a later pass sums it up over replicas."""
         self.exchange.begin(
             [
                 (id(each), shard := each.sharded_param, _local(shard), _local(shard.grad))
                 for each in records
-            ]
+            ],
+            partial,
         )
 
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
@@ -340,7 +341,9 @@ def _watch_exchanges() -> None:
         exchange = given["reduce_scatter_comm"]
         if not isinstance(exchange, _CompressedReduceScatter):
             return original(*args, **kwargs)
-        exchange.begin(given["fsdp_params"])
+        has_replicas = given["all_reduce_group"] is not None
+        partial = has_replicas and not given["all_reduce_grads"]
+        exchange.begin(given["fsdp_params"], partial=partial)
         seen_by_fsdp.reducing.exchange = exchange
         try:
             return original(*args, **kwargs)
