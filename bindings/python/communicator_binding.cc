@@ -234,8 +234,9 @@ void register_layer(Communicator& ranks, const std::string& name, nb::handle arr
   ranks.register_layers({&layer, 1});
 }
 
-void set_plan(Communicator& ranks, const std::string& json, std::uint64_t from_step) {
-  const Plan plan = Plan::parse(json);
+void set_plan(Communicator& ranks, const std::string& given, bool is_path,
+              std::uint64_t from_step) {
+  const Plan plan = is_path ? Plan::read(given) : Plan::parse(given);
   const nb::gil_scoped_release released;
   ranks.set_plan(plan, from_step);
 }
@@ -264,7 +265,7 @@ void add_communicator(nb::module_& module) {
       .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a,
            "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
       .def("register_layer", &register_layer, "name"_a, "array"_a)
-      .def("set_plan", &set_plan, "json"_a, "from_step"_a)
+      .def("set_plan", &set_plan, "given"_a, "is_path"_a, "from_step"_a)
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
       .def("broadcast", &broadcast, "names"_a, "arrays"_a, "ways"_a, "root"_a, "measure_error"_a,

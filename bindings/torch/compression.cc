@@ -174,7 +174,7 @@ void Compression::check_received_once(const LayerState& layer, const LayerUse::F
                     "optimizer, but feedback keeps part of it, and its momentum, for later steps. "
                     "If the gradient is not wanted, ",
                     instead,
-                    " freeze the parameters meanwhile with requires_grad_(False). Do not skip "
+                    "freeze the parameters meanwhile with requires_grad_(False). Do not skip "
                     "steps of the optimizer under feedback, or compress without feedback");
 }
 

@@ -14,7 +14,7 @@ namespace gradwire::pytorch {
 namespace {
 
 constexpr std::string_view kInsteadOfThrowingAway =
-    "put `with model.no_sync():` around that forward and backward pass, or";
+    "put `with model.no_sync():` around that forward and backward pass, or ";
 
 std::string bucket_name(const c10d::GradBucket& bucket) {
   return "bucket " + std::to_string(bucket.getIndex());

@@ -1,6 +1,7 @@
 #include "fsdp_exchange.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/exception.h>
 
 #include "plan/route.h"
 
@@ -9,6 +10,15 @@ namespace {
 
 bool is_sum(const c10d::ReduceOp& op) {
   return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
+}
+
+/// Its error as torch's, like that of every exchange.
+void finish(Work& work) {
+  try {
+    work.wait();
+  } catch (const Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
+  }
 }
 
 }  // namespace
@@ -75,7 +85,7 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
   if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(present_, exact);
   Work work = channel.communicator()->reduce_scatter(tensors_of(input, present_, ranks, ""),
                                                      gradient_options(op));
-  work.wait();
+  finish(work);
   output.copy_(input.view({ranks, -1})[channel.rank()]);
   see_results(output);
   count(present_, exact, work);
@@ -88,7 +98,7 @@ bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
   if (!is_sum(op) || !takes(tensor, present_, 1)) return leave_to_group(present_, exact);
   Work work = channel.communicator()->all_reduce(tensors_of(tensor, present_, 1, "/replicas"),
                                                  gradient_options(op));
-  work.wait();
+  finish(work);
   count(present_, exact, work);
   return true;
 }
@@ -104,7 +114,7 @@ bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
   options.measure_error = false;  // the errors that are shown are those of gradients
   Work work =
       channel.communicator()->all_gather(tensors_of(output, all_, ranks, "/weight"), options);
-  work.wait();
+  finish(work);
   count(all_, exact, work);
   return true;
 }

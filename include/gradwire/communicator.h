@@ -72,10 +72,11 @@ struct ConnectOptions {
     std::uint16_t port = 0;
   };
 
-  /// What changes speed and never results, but for the order of sums.
+  /// What changes speed. Algorithm, lanes and pieces also change who sums up what, and with it
+  /// bits: of lossy ways those of their rounding, of exact ones at most the order of sums.
   struct Tuning {
-    /// "auto" (default), "sra", "ring", "tree", "allgather", "hierarchical" or "hierarchical-exact":
-    /// the route of all_reduces whose ways name none.
+    /// "auto" (default), "sra", "ring", "tree", "allgather", "hierarchical" or
+    /// "hierarchical-exact": the route of all_reduces whose ways name none.
     std::string algorithm = "auto";
     /// Pieces of a tensor that are under way at once, 1 to 64.
     std::uint32_t lanes = 8;

@@ -16,7 +16,6 @@ import json
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import _gradwire
@@ -150,16 +149,19 @@ class Communicator:
     def set_plan(self, plan: Any, from_step: int = 0) -> None:
         """From a step on, arrays without a way of their own take the plan's, by their names.
 
-        `plan` is a path, the text of a plan, or a dict like that text (docs/plan.md). A later plan
-        takes the place of an earlier one from its step on. All ranks call it together, and it waits
+        `plan` is a path, the text of a plan, a dict like that text (docs/plan.md), or what
+        ``gradwire.torch.plan`` returns. A later plan takes the place of an earlier one from its step on. All ranks call it together, and it waits
         for them: ranks that differ in plan, step or layers are named in an `Error` on all ranks,
         and nothing changes.
         """
-        if isinstance(plan, os.PathLike) or (isinstance(plan, str) and "{" not in plan):
-            text = Path(plan).read_text(encoding="utf-8")
+        is_path = isinstance(plan, os.PathLike) or (isinstance(plan, str) and "{" not in plan)
+        if is_path:
+            text = os.fspath(plan)
+        elif isinstance(plan, dict):
+            text = json.dumps(plan)
         else:
-            text = plan if isinstance(plan, str) else json.dumps(plan)
-        self._native.set_plan(text, whole_number("from_step", from_step))
+            text = str(plan)  # also of gradwire.torch.plan(model)
+        self._native.set_plan(text, is_path, whole_number("from_step", from_step))
 
     def all_reduce(
         self,
@@ -179,8 +181,8 @@ class Communicator:
         for all, or a list; `name`, a list likewise, tells their random numbers apart.
 
         A way is a codec, and behind it, if wanted: ``+feedback``, with which what the codec held
-        back is added in the next call for an array of that name; and ``+route:sra``, an algorithm
-        for all arrays of the call. Feedback has keys, as in ``+feedback:momentum=0.9,reuse=5``:
+        back is added in the next call for an array of that name; and ``+route:sra``, an algorithm.
+        Without a way it is the plan's, or without a plan exact. Feedback has keys, as in ``+feedback:momentum=0.9,reuse=5``:
         with ``momentum``, for gradients of momentum SGD, what is held back gains it as if it had
         been sent at once, so that the optimizer must add none; ``nesterov=1`` makes it Nesterov's;
         ``masking=1`` ends it where a sparse codec sent something; ``reuse`` finds out only every

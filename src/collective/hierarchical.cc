@@ -76,8 +76,10 @@ void gather(Program& program, const Hosts& hosts) {
 }
 
 std::string_view refusal(Collective collective, const Ranks& ranks) {
-  if (collective != Collective::all_reduce) return "hierarchical is for all_reduce";
-  if (ranks.per_host == 0) return "hierarchical needs the same number of ranks on every host";
+  if (collective != Collective::all_reduce)
+    return "hierarchical and hierarchical-exact are for all_reduce";
+  if (ranks.per_host == 0)
+    return "hierarchical and hierarchical-exact need the same number of ranks on every host";
   return "";
 }
 

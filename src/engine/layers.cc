@@ -103,8 +103,8 @@ Way Layers::way_of(const Tensor& tensor, std::size_t count,
   }
   if (layer.stages.size() > 1 && !step) {
     refuse(
-        fmt::format("the plan's way of tensor '{}' depends on the step, which the operation "
-                    "does not tell",
+        fmt::format("the plan's way of tensor '{}' depends on the step: give the operation "
+                    "its step",
                     tensor.name));
   }
   return stage_at(layer.stages, step.value_or(0)).way;

@@ -297,11 +297,12 @@ TEST(Tracing, steps_tell_what_they_worked_on) {
     auto ranks = Communicator::in_process(2, {.trace = folder.path});
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers a = integers(100, me.rank()), b = a, c = a, large = integers(kElements, me.rank());
-      const std::vector<Tensor> tensors{
-          {"a", {a.data(), 100}},
-          {"b", {b.data(), 100}, Way::parse("sign+route:ring")},
-          {"c", {c.data(), 100}},
-          {"large", {large.data(), kElements}, Way::parse("topk:density=0.01+feedback+route:tree")}};
+      const std::vector<Tensor> tensors{{"a", {a.data(), 100}},
+                                        {"b", {b.data(), 100}, Way::parse("sign+route:ring")},
+                                        {"c", {c.data(), 100}},
+                                        {"large",
+                                         {large.data(), kElements},
+                                         Way::parse("topk:density=0.01+feedback+route:tree")}};
       me.all_reduce(tensors).wait();
     });
   }

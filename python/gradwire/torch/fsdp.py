@@ -166,9 +166,13 @@ def _check(sharded: _Sharded, chosen: settings.Settings, weights: str | None) ->
 
 
 def _check_routes(plan: Plan, names: Iterable[str], weights: str | None) -> None:
-    ways = [way for name in names for _, way, _ in plan.stages_of(name)]
-    if any(Way(way).route for way in (*ways, weights or "none")):
-        raise ValueError("FSDP2 exchanges layers together, by owners: leave out +route")
+    ways = [(name, way) for name in names for _, way, _ in plan.stages_of(name)]
+    for name, way in (*ways, ("weights", weights or "none")):
+        if Way(way).route:
+            raise ValueError(
+                f"{name} is to travel by {way!r}, but FSDP2 exchanges layers together, by owners: "
+                "leave out +route"
+            )
 
 
 def _compare(sharded: _Sharded, chosen: settings.Settings, weights: str | None) -> None:
