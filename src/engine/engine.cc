@@ -252,7 +252,8 @@ bool Engine::compute(Lane& lane) {
   const Seal seal = options_.in_memory ? Seal::none : Seal::checksum;
   const std::size_t elements = lane.computed = lane.elements();
   if (elements == 0 && !has_message(lane.step().op)) {
-    if (recording_ && lane.at == 0) recording_->step_done(lane);  // where a trace sees it begin
+    const bool begins = lane.at == 0 && !lane.source;  // a trace must see that of a piece
+    if (recording_ && begins) recording_->step_done(lane);
     next_step(lane);
     return true;
   }
