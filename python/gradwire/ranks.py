@@ -150,9 +150,9 @@ class Communicator:
         """From a step on, arrays without a way of their own take the plan's, by their names.
 
         `plan` is a path, the text of a plan, a dict like that text (docs/plan.md), or what
-        ``gradwire.torch.plan`` returns. A later plan takes the place of an earlier one from its step on. All ranks call it together, and it waits
-        for them: ranks that differ in plan, step or layers are named in an `Error` on all ranks,
-        and nothing changes.
+        ``gradwire.torch.plan`` returns. A later plan takes the place of an earlier one from its
+        step on. All ranks call it together, and it waits for them: ranks that differ in plan, step
+        or layers are named in an `Error` on all ranks, and nothing changes.
         """
         is_path = isinstance(plan, os.PathLike) or (isinstance(plan, str) and "{" not in plan)
         if is_path:
@@ -182,7 +182,8 @@ class Communicator:
 
         A way is a codec, and behind it, if wanted: ``+feedback``, with which what the codec held
         back is added in the next call for an array of that name; and ``+route:sra``, an algorithm.
-        Without a way it is the plan's, or without a plan exact. Feedback has keys, as in ``+feedback:momentum=0.9,reuse=5``:
+        Without a way it is the plan's, or without a plan exact. Feedback has keys, as in
+        ``+feedback:momentum=0.9,reuse=5``:
         with ``momentum``, for gradients of momentum SGD, what is held back gains it as if it had
         been sent at once, so that the optimizer must add none; ``nesterov=1`` makes it Nesterov's;
         ``masking=1`` ends it where a sparse codec sent something; ``reuse`` finds out only every

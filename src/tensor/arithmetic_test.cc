@@ -20,7 +20,7 @@ using Numbers = std::vector<float>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 bool same_bits(const Numbers& a, const Numbers& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), 4 * a.size()) == 0;
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), 4 * a.size()) == 0);
 }
 
 float finite_or_zero(float x) { return std::isfinite(x) ? x : 0; }
