@@ -75,13 +75,7 @@ class Work:
 
 def _root(value: Any, size: int) -> int:
     words = f"root is {value!r}; give a rank from 0 to {size - 1}, and a way behind it"
-    try:
-        root = operator.index(value)
-    except TypeError:
-        raise TypeError(words) from None
-    if not 0 <= root < size:
-        raise ValueError(words)
-    return root
+    return _index_below(size, value, words)
 
 
 def _way_text(way: Any) -> str | None:
@@ -95,11 +89,16 @@ def _way_text(way: Any) -> str | None:
 def whole_number(name: str, value: Any) -> int:
     """A seed or a step; raises for what is none."""
     words = f"{name} is {value!r}; give a whole number from 0 to 2**64 - 1"
+    return _index_below(2**64, value, words)
+
+
+def _index_below(end: int, value: Any, words: str) -> int:
+    """Raises with these words for what is no whole number from 0 to below the end."""
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(words) from None
-    if not 0 <= number < 2**64:
+    if not 0 <= number < end:
         raise ValueError(words)
     return number
 

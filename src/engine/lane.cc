@@ -76,6 +76,8 @@ struct Part {
   std::size_t first;    // element of the item
   std::size_t sums_at;  // in the lane's sums
 
+  /// What a message of this place is made of.
+  ConstTensorView numbers(Place place) const { return place == Place::sum ? sum : input; }
   Residual* residual() const { return source.residual(); }
   std::size_t kept_at() const { return item.first + first; }
 };
@@ -97,11 +99,6 @@ void each_part(Lane& lane, Visit visit) {
 // ---------------------------------------------------------------------------------------------
 // Messages
 
-const Codec& exactly() {
-  static const Codec kExact = Codec::parse("none");
-  return kExact;
-}
-
 Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept {
   const Operation& operation = *lane.operation;
   const Step& step = lane.step();
@@ -112,7 +109,7 @@ Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) no
     const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
     const Source& source = part.source;
     if (step.exact) {
-      lane.segments.push_back({{exactly(), sum ? part.sum : part.input, {key, part.first}}});
+      lane.segments.push_back({{exact_codec(), part.numbers(step.place), {key, part.first}}});
     } else if (sum) {
       lane.segments.push_back({{source.sums_codec, part.sum, {key, part.first}}});
     } else {
@@ -138,7 +135,7 @@ bool is_expected(const Codec& codec, const Source& source, const Routine& routin
   const CodecKind* const kind = &CodecAccess::kind(codec);
   return kind == &CodecAccess::kind(source.codec) ||
          kind == &CodecAccess::kind(source.sums_codec) ||
-         (routine.has_exact && kind == &CodecAccess::kind(exactly()));
+         (routine.has_exact && kind == &CodecAccess::kind(exact_codec()));
 }
 
 Status decode(Lane& lane, Seal least) noexcept {
@@ -172,35 +169,43 @@ Status decode(Lane& lane, Seal least) noexcept {
   return status;
 }
 
-/// What others decode of a message made here. Where that is what it was made of, nothing is
-/// decoded.
-Status echo(Lane& lane) noexcept {
-  const Step& step = lane.step();
-  FrameReader frame = FrameReader::own(lane.slots[step.slot].bytes);
-  std::size_t index = 0;
-  Status status = Status::ok;
-  each_part(lane, [&](const Part& part) {
-    const std::size_t i = index++;
-    if (status != Status::ok) return;
-    const ConstTensorView numbers = step.place == Place::sum ? part.sum : part.input;
-    if (!frame.segment(i).codec.traits().lossless) {
-      status = frame.decode(i, part.output);
-    } else if (numbers.data != part.output.data) {
-      kernels::cast(numbers, part.output, Into::assign);
-    }
-  });
-  return status;
-}
-
-// ---------------------------------------------------------------------------------------------
-// What is kept
-
 /// A segment of a message made here, and what it was made of.
 struct Made {
   FrameReader& frame;
   std::size_t index;
   ConstTensorView numbers;
 };
+
+/// Calls visit(part, made) for the segments of the step's message, until one is not ok.
+template <class Visit>
+Status each_made(Lane& lane, Visit visit) noexcept {
+  const Step& step = lane.step();
+  FrameReader frame = FrameReader::own(lane.slots[step.slot].bytes);
+  std::size_t index = 0;
+  Status status = Status::ok;
+  each_part(lane, [&](const Part& part) {
+    const std::size_t i = index++;
+    if (status == Status::ok) status = visit(part, Made{frame, i, part.numbers(step.place)});
+  });
+  return status;
+}
+
+/// What others decode of a message made here. Where that is what it was made of, nothing is
+/// decoded.
+Status echo(Lane& lane) noexcept {
+  return each_made(lane, [](const Part& part, const Made& made) {
+    if (!made.frame.segment(made.index).codec.traits().lossless) {
+      return made.frame.decode(made.index, part.output);
+    }
+    if (made.numbers.data != part.output.data) {
+      kernels::cast(made.numbers, part.output, Into::assign);
+    }
+    return Status::ok;
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+// What is kept
 
 /// Energy of the numbers of a message, and of what it lacks of them.
 Status measure(const Made& made, std::span<float> scratch, TensorStatistics& found) noexcept {
@@ -257,17 +262,8 @@ Status keep_part(Lane& lane, const Part& part, const Made& made) noexcept {
 }
 
 Status keep(Lane& lane) noexcept {
-  const Step& step = lane.step();
-  FrameReader frame = FrameReader::own(lane.slots[step.slot].bytes);
-  std::size_t index = 0;
-  Status status = Status::ok;
-  each_part(lane, [&](const Part& part) {
-    const std::size_t i = index++;
-    if (status != Status::ok) return;
-    const ConstTensorView numbers = step.place == Place::sum ? part.sum : part.input;
-    status = keep_part(lane, part, {frame, i, numbers});
-  });
-  return status;
+  return each_made(lane,
+                   [&](const Part& part, const Made& made) { return keep_part(lane, part, made); });
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include "base/checksum.h"
+#include "engine/parts.h"
 
 namespace gradwire::engine {
 namespace {
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
 
 std::string describe(std::size_t count, Dtype dtype) {
   return fmt::format("{} elements of {}", count, name_of(dtype));

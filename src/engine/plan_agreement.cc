@@ -6,6 +6,8 @@
 #include <array>
 #include <functional>
 
+#include "engine/parts.h"
+
 namespace gradwire::engine {
 namespace {
 
@@ -42,8 +44,6 @@ std::vector<std::size_t> ranks_where(std::span<const Answer> answers,
 std::string name(const std::vector<std::size_t>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
-
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, why); }
 
 }  // namespace
 

@@ -10,8 +10,7 @@ namespace {
 
 /// What some elements of a tensor take in a message, at most.
 std::size_t bytes_of(const Shape& shape, std::size_t elements, const Routine& routine) {
-  static const Codec kExact = Codec::parse("none");
-  const std::size_t exact = routine.has_exact ? max_frame_bytes(kExact, elements) : 0;
+  const std::size_t exact = routine.has_exact ? max_frame_bytes(exact_codec(), elements) : 0;
   return std::max(
       {exact, max_frame_bytes(shape.codec, elements), max_frame_bytes(shape.sums_codec, elements)});
 }
@@ -147,6 +146,11 @@ class Packer {
 };
 
 }  // namespace
+
+const Codec& exact_codec() {
+  static const Codec kExact = Codec::parse("none");
+  return kExact;
+}
 
 Routine::Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me)
     : schedule(algorithm.make(collective, ranks, me)),

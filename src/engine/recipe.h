@@ -18,6 +18,9 @@ namespace gradwire::engine {
 
 inline constexpr std::size_t kMessageAlignment = 64;
 
+/// The codec of messages that a schedule wants exact.
+const Codec& exact_codec();
+
 /// What one rank does by an algorithm.
 struct Routine {
   Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me);
