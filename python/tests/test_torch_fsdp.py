@@ -24,6 +24,16 @@ def weights_of(model: nn.Module) -> list[torch.Tensor]:
     return [parameter.full_tensor().detach().clone() for parameter in model.parameters()]
 
 
+def load_weights(model: nn.Module, saved: list[torch.Tensor]) -> None:
+    """What `weights_of` gave, into shards."""
+    for parameter, whole in zip(model.parameters(), saved, strict=True):
+        parameter.data.copy_(
+            torch.distributed.tensor.distribute_tensor(
+                whole, parameter.device_mesh, parameter.placements
+            )
+        )
+
+
 def trained(rank: int, codec: str | None, weights: str | None, steps: int):
     model = sharded()
     if codec:
@@ -99,11 +109,7 @@ def resumed(rank: int, state=None):
     model = sharded()
     if state:
         gradwire.torch.load_state_dict(state[rank][1])
-        for parameter, saved in zip(model.parameters(), state[rank][0], strict=True):
-            whole = torch.distributed.tensor.distribute_tensor(
-                saved, parameter.device_mesh, parameter.placements
-            )
-            parameter.data.copy_(whole)
+        load_weights(model, state[rank][0])
     gradwire.torch.compress(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in batches(rank, 8) if state is None else batches(rank, 4, 4):

@@ -6,7 +6,7 @@ import gradwire.torch
 import pytest
 import torch
 from test_torch_ddp import batches, small_model, train
-from test_torch_fsdp import sharded, weights_of
+from test_torch_fsdp import load_weights, sharded, weights_of
 from test_torch_golden_bits import Given
 from torch import nn
 from torch.amp import GradScaler
@@ -130,12 +130,7 @@ def resumed(rank: int, codec: str, steps: int, state=None):
     model = sharded()
     if state:
         gradwire.torch.load_state_dict(state[rank][1])
-        for parameter, saved in zip(model.parameters(), state[rank][0], strict=True):
-            parameter.data.copy_(
-                torch.distributed.tensor.distribute_tensor(
-                    saved, parameter.device_mesh, parameter.placements
-                )
-            )
+        load_weights(model, state[rank][0])
     gradwire.torch.compress(model, codec)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, rank, steps, 4 if state else 0, optimizer)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gradwire.torch import fsdp
 from test_torch_ddp import batches, small_model, train
-from test_torch_fsdp import weights_of
+from test_torch_fsdp import load_weights, weights_of
 from test_torch_report import WANTED, Net, heard
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -229,12 +229,7 @@ def resumed(rank: int, state):
     model = sharded()
     if state:
         gradwire.torch.load_state_dict(state[rank][1])
-        for parameter, saved in zip(model.parameters(), state[rank][0], strict=True):
-            parameter.data.copy_(
-                torch.distributed.tensor.distribute_tensor(
-                    saved, parameter.device_mesh, parameter.placements
-                )
-            )
+        load_weights(model, state[rank][0])
     train(model, rank, 4, 4 if state else 0)
     return weights_of(model), gradwire.torch.state_dict()
 
