@@ -10,6 +10,7 @@ On a machine that does other things, too, the processors' time tells more than t
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -56,9 +57,9 @@ def train(rounds: int, folder: Path) -> None:
 
     steps = {name: stepper(name == TRACED) for name in MODELS}
     seconds = {name: [] for name in MODELS}
-    for i in range(rounds + WARM_UP):
-        first = i % len(MODELS)  # none of them always follows the same
-        for name in MODELS[first:] + MODELS[:first]:
+    orders = itertools.cycle(itertools.permutations(MODELS))  # none always follows the same
+    for order in itertools.islice(orders, rounds + WARM_UP):
+        for name in order:
             distributed.barrier()
             seconds[name].append(steps[name]())
     if distributed.get_rank() == 0:

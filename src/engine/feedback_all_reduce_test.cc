@@ -40,7 +40,8 @@ Kept kept(const Communicator& rank) {
   Residuals residuals;
   residuals.load(rank.save_residuals());
   const auto residual = residuals.borrow("x", kCount);
-  return {residual->numbers, residual->momentum};
+  const auto copy = [](const KeptNumbers& from) { return Numbers(from.begin(), from.end()); };
+  return {copy(residual->numbers), copy(residual->momentum)};
 }
 
 /// The results of all ranks.

@@ -34,7 +34,7 @@ struct Sent {
   std::vector<float> numbers;
 };
 
-Sent send(const Codec& codec, const std::vector<float>& numbers, const RandomKey& key) {
+Sent send(const Codec& codec, std::span<const float> numbers, const RandomKey& key) {
   const ConstTensorView view{numbers.data(), numbers.size()};
   Sent sent{std::vector<std::byte>(codec.max_encoded_bytes(numbers.size())),
             std::vector<float>(numbers.size())};
@@ -65,13 +65,13 @@ TEST_P(Conservation, sent_and_kept_are_what_was_accumulated) {
                                   Feedback{.momentum = 0.9f, .masking = true}}) {
     std::mt19937 random(7);
     const std::size_t count = std::uniform_int_distribution<std::size_t>(1, kMostElements)(random);
-    Residual residual{std::vector<float>(count)};
+    Residual residual{KeptNumbers(count)};
     std::size_t kept = 0;
     for (int step = 0; step < kSteps; ++step) {
       const std::vector<float> input = gradient(random, count);
       residual.accumulate(0, {input.data(), count}, momentum);
-      const std::vector<float> accumulated = residual.numbers;
-      const std::vector<float> speed = residual.momentum;
+      const KeptNumbers accumulated = residual.numbers;
+      const KeptNumbers speed = residual.momentum;
       const Sent sent = send(codec, accumulated, {3, static_cast<std::uint64_t>(step), 5, 1});
       keep_rest(residual, codec, sent);
       for (std::size_t i = 0; i < count; ++i) {
@@ -96,7 +96,7 @@ TEST(Conservation, what_travels_as_it_is_leaves_nothing) {
   const std::vector<float> input = gradient(random, kMostElements);
   for (const char* spec : {"topk:density=0.1", "randomk:density=0.1"}) {
     const Codec codec = Codec::parse(spec);
-    Residual residual{input};
+    Residual residual{KeptNumbers(input.begin(), input.end())};
     const Sent sent = send(codec, input, {});
     keep_rest(residual, codec, sent);
     for (std::size_t i = 0; i < input.size(); ++i) {
@@ -120,7 +120,7 @@ TEST(Conservation, rounding_to_half_precision_loses_nothing) {
     const TensorView tensor{memory.data(), kMostElements, dtype};
 
     kernels::cast({numbers.data(), numbers.size()}, tensor, Into::assign);
-    Residual first{std::vector<float>(kMostElements + 3, 1)};  // which holds something already
+    Residual first{KeptNumbers(kMostElements + 3, 1)};  // which holds something already
     first.keep_rounding(3, numbers, tensor, 4);
     for (std::size_t i = 0; i < kMostElements; ++i) {
       EXPECT_EQ(first.numbers[3 + i], 1 + 4 * (numbers[i] - delivered[i])) << i;

@@ -31,7 +31,7 @@ void put_text(ByteWriter& to, const std::string& text) {
   to.write_all(std::span(text.data(), text.size()));
 }
 
-void put_floats(ByteWriter& to, const std::vector<float>& floats) {
+void put_floats(ByteWriter& to, const KeptNumbers& floats) {
   to.write_all(std::span(floats.data(), floats.size()));
 }
 
@@ -47,9 +47,9 @@ std::string take_text(ByteReader& from) {
   return {reinterpret_cast<const char*>(text.data()), text.size()};
 }
 
-std::vector<float> take_floats(ByteReader& from, std::uint64_t count) {
+KeptNumbers take_floats(ByteReader& from, std::uint64_t count) {
   if (count > from.rest().size() / sizeof(float)) refuse();
-  std::vector<float> floats(count);
+  KeptNumbers floats(count);
   if (!from.read_all(std::span(floats))) refuse();
   return floats;
 }
@@ -261,7 +261,7 @@ void Residuals::load(std::span<const std::byte> bytes) {
 
 void Residuals::add(const Residuals& others,
                     const std::function<float(const std::string&)>& scale) {
-  const auto add_scaled = [](std::vector<float>& to, const std::vector<float>& from, float factor) {
+  const auto add_scaled = [](KeptNumbers& to, const KeptNumbers& from, float factor) {
     if (to.size() < from.size()) to.resize(from.size());  // momentum, where there was none
     for (std::size_t i = 0; i < from.size(); ++i) to[i] += from[i] * factor;
   };

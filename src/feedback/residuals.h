@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "feedback/kept_numbers.h"
 #include "gradwire/codec.h"
 #include "gradwire/tensor.h"
 #include "gradwire/way.h"
@@ -33,10 +34,10 @@ struct FittedCodec {
 };
 
 struct Residual {
-  std::vector<float> numbers;
-  std::vector<float> momentum{};  // empty while there is none
-  bool masking = false;           // of the last input
-  std::uint64_t turn = 0;         // of sparse codecs, see `EncodeOptions`
+  KeptNumbers numbers;
+  KeptNumbers momentum{};  // empty while there is none
+  bool masking = false;    // of the last input
+  std::uint64_t turn = 0;  // of sparse codecs, see `EncodeOptions`
   std::optional<FittedCodec> fitted{};
   std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec, not of sums
   bool lent = false;                              // guarded by the mutex of `Residuals`

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -15,7 +16,7 @@ namespace {
 
 TEST(Residuals, start_at_zero_and_keep_what_is_written) {
   Residuals residuals;
-  EXPECT_EQ(residuals.borrow("a", 3)->numbers, std::vector<float>(3));
+  EXPECT_EQ(residuals.borrow("a", 3)->numbers, KeptNumbers(3));
   residuals.borrow("a", 3)->numbers[1] = 5;
   EXPECT_EQ(residuals.borrow("a", 3)->numbers[1], 5);
   EXPECT_EQ(residuals.borrow("b", 3)->numbers[1], 0);
@@ -38,12 +39,12 @@ TEST(Residuals, accumulate_numbers_of_any_dtype) {
   const std::uint16_t halves[] = {0x3C00, 0x4000};  // 1, 2
   loan->accumulate(0, {floats, 2, Dtype::f32}, {});
   loan->accumulate(0, {halves, 2, Dtype::f16}, {});
-  EXPECT_EQ(loan->numbers, (std::vector<float>{2, 4}));
+  EXPECT_EQ(loan->numbers, (KeptNumbers{2, 4}));
 }
 
 TEST(Residuals, gain_the_momentum_of_torchs_sgd) {
   for (const bool nesterov : {false, true}) {
-    Residual residual{std::vector<float>(1)};
+    Residual residual{KeptNumbers(1)};
     double speed = 0;
     double way = 0;
     for (const float gradient : {1.0f, -0.5f, 2.0f, 0.0f}) {
@@ -60,21 +61,21 @@ TEST(Residuals, keep_what_was_not_sent) {
   const float wanted[] = {1, 1.5f, INFINITY};
   const float sent[] = {0, 1, 4};  // of the last three, divided by two
   residual.keep(1, wanted, sent, 2);
-  EXPECT_EQ(residual.numbers, (std::vector<float>{9, 2, 1, 0}));
+  EXPECT_EQ(residual.numbers, (KeptNumbers{9, 2, 1, 0}));
 }
 
 TEST(Residuals, keep_what_a_sparse_codec_did_not_send_and_with_masking_stop_what_it_did) {
   const float gradient[] = {1, 2, 3, 4};
-  Residual residual{std::vector<float>(4)};
+  Residual residual{KeptNumbers(4)};
   residual.accumulate(0, {gradient, 4}, {.momentum = 0.5f, .masking = true});
   const float wanted[] = {1, 1.5f, NAN};
   const std::uint64_t places[] = {1, 2};
   const float sent[] = {1, NAN};
   residual.keep_all(1, wanted, 2);
-  EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2, 3, 0}));
+  EXPECT_EQ(residual.numbers, (KeptNumbers{1, 2, 3, 0}));
   residual.take_sent(1, places, sent, 2);
-  EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2, 1, 0}));
-  EXPECT_EQ(residual.momentum, (std::vector<float>{1, 2, 0, 0}));
+  EXPECT_EQ(residual.numbers, (KeptNumbers{1, 2, 1, 0}));
+  EXPECT_EQ(residual.momentum, (KeptNumbers{1, 2, 0, 0}));
 }
 
 TEST(Residuals, another_size_under_the_same_name_is_refused) {
@@ -96,9 +97,9 @@ TEST(Residuals, saved_ones_load_equal) {
   Residuals loaded;
   loaded.borrow("old", 2);
   loaded.load(residuals.save());
-  EXPECT_EQ(loaded.borrow("a", 3)->numbers, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(loaded.borrow("a", 3)->numbers, (KeptNumbers{1, 2, 3}));
   EXPECT_EQ(loaded.borrow("b", 1)->numbers[0], -4);
-  EXPECT_EQ(loaded.borrow("c", 2)->momentum, (std::vector<float>{5, 6}));
+  EXPECT_EQ(loaded.borrow("c", 2)->momentum, (KeptNumbers{5, 6}));
   EXPECT_EQ(loaded.save(), residuals.save());
   EXPECT_EQ(loaded.borrow("c", 2)->fit(Codec::parse("topk:density=0.5"), notes, 5), codec);
 }
@@ -120,7 +121,7 @@ TEST(Residuals, use_a_threshold_again_while_it_fits) {
   const Codec codec = Codec::parse("topk:density=0.1,select=exact");
   std::vector<double> notes;
   std::vector<float> input(1000);
-  Residual residual{std::vector<float>(1000)};
+  Residual residual{KeptNumbers(1000)};
   std::vector<Codec> used;
   std::vector<std::uint64_t> sent;
   for (int step = 0; step < 7; ++step) {
@@ -129,7 +130,7 @@ TEST(Residuals, use_a_threshold_again_while_it_fits) {
     for (std::size_t i = 0; i < 1000; ++i) {
       input[i] = size * static_cast<float>((i * 7 + step * 100) % 1000);
     }
-    residual.numbers = input;
+    std::ranges::copy(input, residual.numbers.begin());
     used.push_back(residual.fit(codec, notes, 4));
     sent.push_back(send_some(residual, used.back()));
   }
@@ -145,7 +146,7 @@ TEST(Residuals, use_a_threshold_again_while_it_fits) {
 TEST(Residuals, use_no_threshold_again_that_nothing_exceeds) {
   const Codec codec = Codec::parse("topk:density=0.1");
   std::vector<double> notes;
-  Residual residual{std::vector<float>(1000)};
+  Residual residual{KeptNumbers(1000)};
   send_some(residual, residual.fit(codec, notes, 5));
   std::iota(residual.numbers.begin(), residual.numbers.end(), 1.0f);
   EXPECT_GT(send_some(residual, residual.fit(codec, notes, 5)), 50u);
@@ -153,15 +154,15 @@ TEST(Residuals, use_no_threshold_again_that_nothing_exceeds) {
 
 TEST(Residuals, gain_no_momentum_from_what_is_not_finite) {
   for (const bool masking : {false, true}) {
-    Residual residual{std::vector<float>(2)};
+    Residual residual{KeptNumbers(2)};
     const float bad[] = {NAN, INFINITY};
     const float good[] = {1, 2};
     residual.accumulate(0, {bad, 2}, {.momentum = 0.9f, .masking = masking});
     for (const float number : residual.numbers) EXPECT_FALSE(std::isfinite(number));  // arrives
-    const std::vector<float> sent = residual.numbers;
+    const KeptNumbers sent = residual.numbers;
     residual.keep(0, sent, sent, 1);
     residual.accumulate(0, {good, 2}, {.momentum = 0.9f, .masking = masking});
-    EXPECT_EQ(residual.numbers, (std::vector<float>{1, 2}));
+    EXPECT_EQ(residual.numbers, (KeptNumbers{1, 2}));
   }
 }
 
@@ -176,8 +177,8 @@ TEST(Residuals, of_several_ranks_merge_into_one) {
   const auto scale = [](const std::string& name) { return name == "b" ? 1.0f : 0.5f; };
   Residuals merged;
   merged.load(merge_residuals(views, scale));
-  EXPECT_EQ(merged.borrow("0/a", 2)->numbers, (std::vector<float>{2.5f, 4}));
-  EXPECT_EQ(merged.borrow("0/a", 2)->momentum, (std::vector<float>{2, 3}));
+  EXPECT_EQ(merged.borrow("0/a", 2)->numbers, (KeptNumbers{2.5f, 4}));
+  EXPECT_EQ(merged.borrow("0/a", 2)->momentum, (KeptNumbers{2, 3}));
   EXPECT_EQ(merged.borrow("b", 1)->numbers[0], 5);
   EXPECT_EQ(merge_residuals({}, scale), Residuals().save());
   Residuals other;
