@@ -71,13 +71,34 @@ std::shared_ptr<Channel> make_channel(const c10::intrusive_ptr<c10d::Store>& sto
 }
 
 WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& way,
+/// Raises what went wrong: `c10d::Work::create_from_future` makes a work that takes a failed future
+/// for a good one.
+class FutureWork final : public c10d::Work {
+ public:
+  explicit FutureWork(FuturePtr future) : future_(std::move(future)) {}
+  bool isCompleted() override { return future_->completed(); }
+  bool isSuccess() const override { return future_->completed() && !future_->hasError(); }
+  std::exception_ptr exception() const override { return future_->exception_ptr(); }
+  bool wait(std::chrono::milliseconds timeout) override {
+    TORCH_CHECK_VALUE(timeout == kNoTimeout,
+                      "gradwire: an operation has the timeout of its process group, and wait takes "
+                      "no other: give init_process_group or new_group the timeout");
+    future_->waitAndThrow();
+    return true;
+  }
+  FuturePtr getFuture() override { return future_; }
+
+ private:
+  const FuturePtr future_;
+};
+
                    std::string name, bool average, std::uint64_t seed, std::uint64_t step) {
   const Tensor one{std::move(name), view_of(tensor), Way::parse(way)};
   const auto completion = std::make_shared<Completion>(tensor);
   completion->add(channel.communicator()->all_reduce(
       {&one, 1}, {.seed = seed, .step = step, .average = average}));
   completion->seal();
-  return c10d::Work::create_from_future(completion->future());
+  return c10::make_intrusive<FutureWork>(completion->future());
 }
 
 std::shared_ptr<ShardExchange> make_shard_exchange(
