@@ -46,6 +46,7 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::Store>& sto
   try {
     return Communicator::connect({.rank = static_cast<std::uint32_t>(options.rank),
                                   .size = static_cast<std::uint32_t>(options.size),
+                                  .job_ranks = options.job_ranks,
                                   .security = {.secret = options.secret},
                                   .network = {.interface = options.interface},
                                   .timeout = options.timeout,

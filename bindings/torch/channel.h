@@ -33,7 +33,8 @@ struct ChannelOptions {
   std::chrono::milliseconds connect_timeout{0};  ///< for connecting
   std::string secret{};                          ///< as in `ConnectOptions`
   std::string interface {};
-  std::string trace{};  ///< likewise
+  std::string trace{};                     ///< likewise
+  std::vector<std::uint32_t> job_ranks{};  ///< likewise
 };
 
 class Channel {

@@ -63,14 +63,14 @@ void delete_without_gil(T* object) {
 std::shared_ptr<Channel> make_channel(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                       int size, std::chrono::milliseconds timeout,
                                       std::chrono::milliseconds connect_timeout, std::string secret,
-                                      std::string interface, std::string trace) {
+                                      std::string interface, std::string trace,
+                                      std::vector<std::uint32_t> job_ranks) {
   const py::gil_scoped_release release;
   return {new Channel(store, {rank, size, timeout, connect_timeout, std::move(secret),
-                              std::move(interface), std::move(trace)}),
+                              std::move(interface), std::move(trace), std::move(job_ranks)}),
           delete_without_gil<Channel>};
 }
 
-WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& way,
 /// Raises what went wrong: `c10d::Work::create_from_future` makes a work that takes a failed future
 /// for a good one.
 class FutureWork final : public c10d::Work {
@@ -92,6 +92,7 @@ class FutureWork final : public c10d::Work {
   const FuturePtr future_;
 };
 
+WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& way,
                    std::string name, bool average, std::uint64_t seed, std::uint64_t step) {
   const Tensor one{std::move(name), view_of(tensor), Way::parse(way)};
   const auto completion = std::make_shared<Completion>(tensor);
@@ -197,7 +198,8 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Channel, std::shared_ptr<Channel>>(module, "Channel")
       .def(py::init(&make_channel), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("connect_timeout"), py::arg("secret") = "",
-           py::arg("interface") = "", py::arg("trace") = "")
+           py::arg("interface") = "", py::arg("trace") = "",
+           py::arg("job_ranks") = std::vector<std::uint32_t>())
       .def("close", &Channel::close, NoGil())
       .def("all_gather_text", &Channel::all_gather_text, py::arg("text"),
            py::arg("timeout") = std::chrono::milliseconds(0), NoGil())

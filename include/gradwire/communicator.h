@@ -90,6 +90,9 @@ struct ConnectOptions {
 
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
+  /// Where these ranks are a group of a larger job: what the job calls each of them. Errors then
+  /// name both numbers. Empty (default): they are the job.
+  std::vector<std::uint32_t> job_ranks{};
   /// Where ranks find one another: "file:DIRECTORY" (seen by all, and of this user unless there is
   /// a secret), "tcp:HOST:PORT" (rank 0 listens there, and nowhere else) or, in jobs of mpirun or
   /// srun, "mpi" (docs/mpi.md): rank and size are then MPI's; leave them as they are.
@@ -133,12 +136,12 @@ struct LayerShape {
 };
 
 struct OperationOptions {
-  std::uint64_t seed = 0;  ///< of stochastic rounding
+  std::uint64_t seed = 0;  ///< of stochastic rounding; the same on all ranks
   /// Another step draws other random numbers. None (default): the communicator counts its
   /// operations, so that those that repeat draw new ones. The count is saved with the residuals.
   std::optional<std::uint64_t> step{};
   std::chrono::milliseconds timeout{0};  ///< 0: the communicator's. At most `kMaxTimeout`.
-  /// Divides sums by the number of ranks. For all_reduce and reduce_scatter.
+  /// Divides sums by the number of ranks. For all_reduce and reduce_scatter. The same on all ranks.
   bool average = false;
   /// Finds out what codecs lose of this rank's numbers, for `TensorStatistics`. Costs a decoding.
   bool measure_error = false;

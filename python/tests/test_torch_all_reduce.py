@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 import gradwire.torch
 import pytest
 import torch
@@ -127,3 +129,22 @@ def test_momentum_is_that_of_the_gradients_also_of_what_is_held_back():
         assert sum(1 for sums in sparse for each in sums if each) == 4
         assert sparse[0] == [0, 0, 0, 8]
         assert sparse[1] in ([0, 0, 15, 0], [0, 0, 0, 12])
+
+
+def leaves_the_other_waiting(rank: int) -> str:
+    group = distributed.new_group([1, 2], timeout=datetime.timedelta(seconds=3))
+    said = ""
+    if rank > 0:
+        reduced("a", group=group)  # They have met.
+    if rank == 1:
+        with pytest.raises(distributed.DistBackendError) as refused:
+            reduced("b", group=group)
+        said = str(refused.value)
+    distributed.barrier()
+    return said
+
+
+def test_an_error_in_a_group_names_the_rank_of_the_job():
+    _, said, _ = on_ranks(3, leaves_the_other_waiting)
+    assert "rank 1 held up all_reduce" in said
+    assert said.endswith("(rank 1 of this group is rank 2 of the job)")

@@ -480,6 +480,25 @@ TEST(Faults, a_rank_that_never_calls_is_named_on_all_others) {
   });
 }
 
+TEST(Faults, ranks_of_a_group_are_named_as_the_job_knows_them) {
+  auto ranks = Communicator::in_process(
+      3, {.job_ranks = {0, 5, 7}, .timeout = std::chrono::milliseconds(1000)});
+  on_all_ranks(ranks, [&](Communicator& me) {
+    if (me.rank() == 2) return;
+    try {
+      me.barrier().wait();
+      ADD_FAILURE() << "rank " << me.rank() << " got through";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      const std::string_view job = "(rank 2 of this group is rank 7 of the job)";
+      EXPECT_TRUE(text.starts_with("rank 2 held up barrier")) << text;
+      EXPECT_TRUE(text.ends_with(job)) << text;  // once, also by who was told by another rank
+      EXPECT_EQ(text.find(job), text.rfind(job)) << text;
+    }
+  });
+  EXPECT_THROW(Communicator::in_process(3, {.job_ranks = {0, 1}}), Error);
+}
+
 TEST(Faults, a_rank_that_never_calls_is_named_also_by_those_who_wait_for_others) {
   RanksHere ranks = Communicator::in_process(6, {.timeout = std::chrono::milliseconds(500)});
   on_all_ranks(ranks, [&](Communicator& me) {
@@ -545,6 +564,45 @@ TEST(Faults, unlike_counts_are_an_error_that_says_so) {
       EXPECT_NE(std::string(error.what()).find("same"), std::string::npos) << error.what();
     }
   });
+}
+
+/// What the ranks say when rank 2 makes another call than the two others.
+void expect_another_call(const Tensor& usual, const OperationOptions& usually, const Tensor& other,
+                         const OperationOptions& otherwise) {
+  auto ranks = Communicator::in_process(3, {.timeout = std::chrono::seconds(20)});
+  const auto begun = Clock::now();
+  on_all_ranks(ranks, [&](Communicator& me) {
+    Numbers x(1000);
+    Tensor tensor = me.rank() == 2 ? other : usual;
+    tensor.view = {x.data(), x.size()};
+    try {
+      me.all_reduce({&tensor, 1}, me.rank() == 2 ? otherwise : usually).wait();
+      me.barrier().wait();  // who has done its part hears of it later
+      ADD_FAILURE() << "rank " << me.rank() << " noticed nothing";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("makes another call than all_reduce on rank"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+  EXPECT_LT(Clock::now() - begun, std::chrono::seconds(10));
+}
+
+TEST(Faults, calls_that_differ_in_what_messages_do_not_tell_are_an_error) {
+  const Tensor x{.name = "x"}, y{.name = "y"};
+  expect_another_call(x, {}, y, {});
+  expect_another_call(x, {}, x, {.average = true});
+  expect_another_call(x, {.seed = 1}, x, {.seed = 2});
+}
+
+TEST(Faults, calls_by_different_algorithms_are_an_error) {
+  for (const char* usual : {"sra", "ring", "tree", "allgather"}) {
+    for (const char* other : {"sra", "ring", "tree", "allgather"}) {
+      if (usual == other) continue;
+      SCOPED_TRACE(std::string(usual) + " and " + other);
+      expect_another_call({.name = "x", .way = by(usual)}, {}, {.name = "x", .way = by(other)}, {});
+    }
+  }
 }
 
 TEST(Faults, a_route_that_cannot_be_taken_is_refused_at_once) {

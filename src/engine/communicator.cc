@@ -8,6 +8,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "base/byte_cursor.h"
 #include "base/checksum.h"
 #include "codec/notes.h"
 #include "codec/registry.h"
@@ -49,10 +50,27 @@ constexpr std::size_t kMessageBytes = std::size_t{64} << 20;
 
 /// More are forgotten, so that a program whose sizes or ways never repeat does not fill the memory.
 constexpr std::size_t kMostRecipes = 1024;
+/// The same for names that never repeat: beyond that all tensors' turns begin anew, on all ranks at
+/// the same call.
+constexpr std::size_t kMostTurns = std::size_t{1} << 16;
 
 /// What random numbers know a tensor by. Without a name its place in the call tells it apart.
 std::uint64_t key_of(const std::string& name, std::size_t place) {
   return checksum(std::as_bytes(std::span(name.data(), name.size()))) + (name.empty() ? place : 0);
+}
+
+/// What all ranks' calls must have in common, besides what their messages tell: a hash of it.
+std::uint16_t call_of(const Operation& operation) {
+  if (operation.items.empty()) return 0;
+  ByteWriter call;
+  call.write(operation.collective);
+  call.write(operation.divisor);
+  call.write(operation.seed);
+  for (const Line& line : operation.recipe->lines) {
+    call.write_all(std::span(line.routine->algorithm));
+  }
+  for (const Item& item : operation.items) call.write(item.name);
+  return static_cast<std::uint16_t>(checksum(call.bytes()));
 }
 
 Deadline connect_deadline(const ConnectOptions& options) {
@@ -373,13 +391,16 @@ class Ranked final : public Communicator {
     if (!source.codec.traits().sparse) return 0;
     if (source.loan != nullptr) return source.loan->turn++;
     const std::lock_guard lock(mutex_);
-    return turns_[{collective, tensor.name, tensor.name.empty() ? place : 0}]++;
+    const std::tuple key(collective, tensor.name, tensor.name.empty() ? place : 0);
+    if (turns_.size() >= kMostTurns && !turns_.contains(key)) turns_.clear();
+    return turns_[key]++;
   }
 
   Work start(std::shared_ptr<Operation> operation, const OperationOptions& options) {
     Work work(operation->work);
     const std::uint64_t count = residuals_.operations++;
     operation->step = options.step.value_or(count);
+    operation->call = call_of(*operation);
     engine_->submit(std::move(operation));
     return work;
   }
@@ -404,6 +425,10 @@ class Ranked final : public Communicator {
 void check_options(const ConnectOptions& options) {
   if (options.size == 0 || options.rank >= options.size) {
     refuse(fmt::format("rank {} is not one of {} ranks", options.rank, options.size));
+  }
+  if (!options.job_ranks.empty() && options.job_ranks.size() != options.size) {
+    refuse(fmt::format("{} job_ranks for {} ranks: give one for each, or none",
+                       options.job_ranks.size(), options.size));
   }
   if (options.tuning.lanes == 0 || options.tuning.lanes > 64) {
     refuse(fmt::format("{} lanes: take 1 to 64", options.tuning.lanes));
@@ -445,6 +470,7 @@ ConnectOptions placed(ConnectOptions options) {
 EngineOptions engine_options(const ConnectOptions& options) {
   return {.rank = options.rank,
           .size = options.size,
+          .job_ranks = options.job_ranks,
           .lanes = options.tuning.lanes,
           .message_bytes = kMessageBytes};
 }
@@ -535,6 +561,7 @@ std::vector<std::unique_ptr<Communicator>> Communicator::in_process(std::uint32_
     EngineOptions engine{.rank = rank,
                          .size = size,
                          .per_host = per_host,
+                         .job_ranks = options.job_ranks,
                          .lanes = options.tuning.lanes,
                          .in_memory = true};
     share_cores(engine, options, size);

@@ -78,8 +78,8 @@ void Engine::run() {
     if (transport_) did |= transport_->progress(*this);
     did |= start_pieces();
     for (Tag back = lanes_.size(); back > 0; --back) {  // oldest piece first
-      if (next_tag_ < back) continue;
-      Lane& lane = lanes_[(next_tag_ - back) % lanes_.size()];
+      if (next_number_ < back) continue;
+      Lane& lane = lanes_[(next_number_ - back) % lanes_.size()];
       if (lane.active() && !broken_) did |= advance(lane);
     }
     did |= prepare(!did);
@@ -132,14 +132,18 @@ bool Engine::start_pieces() {
   for (const auto& operation : operations_) {
     const auto& pieces = operation->recipe->pieces;
     while (operation->next_piece < pieces.size()) {
-      Lane& lane = lanes_[next_tag_ % lanes_.size()];
+      Lane& lane = lanes_[next_number_ % lanes_.size()];
       if (lane.active() || lane.unsent > 0) return did;
       const Piece& piece = pieces[operation->next_piece];
       starved_ = !operation->ready(piece);
       if (starved_) return did;
       ++operation->next_piece;
-      begin(lane, operation, piece, next_tag_++);
+      begin(lane, operation, piece, Tag{operation->call} << kNumberBits | next_number_++);
       if (recording_) recording_->begun(lane);
+      for (std::uint32_t peer = 0; peer < options_.size && !broken_; ++peer) {
+        compare_calls(peer, lane);
+      }
+      if (broken_) return true;
       did = true;
     }
   }
@@ -436,7 +440,8 @@ void Engine::fail(const Error& error, std::uint32_t culprit) {
   workers_.drain();  // callers may free their tensors from here on
   if (transport_) transport_->abort(culprit, error.what());
   std::vector<std::shared_ptr<Operation>> failed(operations_.begin(), operations_.end());
-  if (recording_) broken_ = recording_->failed(error, lanes_, failed);
+  broken_ = told_in_job(error, culprit);
+  if (recording_) broken_ = recording_->failed(*broken_, lanes_, failed);
   for (Lane& lane : lanes_) {
     lane.operation.reset();
     lane.unsent = 0;
@@ -451,6 +456,14 @@ void Engine::fail(const Error& error, std::uint32_t culprit) {
   for (const auto& operation : failed) operation->finish(*broken_);
 }
 
+/// Ranks are numbered within their group, and people know them by their numbers in the job.
+Error Engine::told_in_job(const Error& error, std::uint32_t culprit) const {
+  const auto& job_ranks = options_.job_ranks;
+  if (job_ranks.empty() || job_ranks[culprit] == culprit) return error;
+  return {error.code(), fmt::format("{} (rank {} of this group is rank {} of the job)",
+                                    error.what(), culprit, job_ranks[culprit])};
+}
+
 void Engine::fail_by_garbage(std::uint32_t peer, std::string_view what) {
   fail(Error(ErrorCode::peer_failed, fmt::format("rank {} sent garbage: {}", peer, what)), peer);
 }
@@ -460,32 +473,49 @@ void Engine::fail_by_garbage(std::uint32_t peer, std::string_view what) {
 
 bool Engine::wants(std::uint32_t, Tag tag) noexcept {
   if (broken_) return false;  // nobody will ask for it
-  Tag oldest = next_tag_;
+  Tag oldest = next_number_;
   for (const Lane& lane : lanes_) {
-    if (lane.active()) oldest = std::min(oldest, lane.tag);
+    if (lane.active()) oldest = std::min(oldest, number_of(lane.tag));
   }
-  return tag < oldest + lanes_.size();
+  return number_of(tag) < oldest + lanes_.size();
 }
 
 void Engine::arrived(const Arrival& arrival) noexcept {
   const std::string_view fault = fault_of(arrival);
-  if (!broken_ && fault.empty()) return mailboxes_[arrival.peer].push_back(arrival);
-  transport_->release(arrival);
-  fail_by_garbage(arrival.peer, fault);
+  if (broken_ || !fault.empty()) {
+    transport_->release(arrival);
+    return fail_by_garbage(arrival.peer, fault);
+  }
+  mailboxes_[arrival.peer].push_back(arrival);
+  if (number_of(arrival.tag) < next_number_) compare_calls(arrival.peer, lane_of(arrival.tag));
+}
+
+/// Fails when a peer has sent messages of this piece that are of another call.
+void Engine::compare_calls(std::uint32_t peer, const Lane& lane) {
+  const bool alike = std::ranges::all_of(mailboxes_[peer], [&](const Arrival& arrival) {
+    return arrival.tag == lane.tag || number_of(arrival.tag) != number_of(lane.tag);
+  });
+  if (alike) return;
+  fail(Error(ErrorCode::peer_failed,
+             fmt::format("rank {} makes another call than {} on rank {}: make the same calls in the "
+                         "same order on all ranks, with the same names, average, seed and algorithm",
+                         peer, name_of(lane.operation->collective), options_.rank)),
+       peer);
 }
 
 /// What is wrong with a message that no schedule has here and now; empty: nothing. A piece takes
 /// all its messages before it ends. So mailboxes are bounded, whatever peers send.
 std::string_view Engine::fault_of(const Arrival& arrival) const noexcept {
-  const Lane& lane = lanes_[arrival.tag % lanes_.size()];
-  const bool begun = arrival.tag < next_tag_;
-  if (begun && !(lane.active() && lane.tag == arrival.tag)) {
+  const Tag number = number_of(arrival.tag);
+  const Lane& lane = lane_of(arrival.tag);
+  const bool begun = number < next_number_;
+  if (begun && !(lane.active() && number_of(lane.tag) == number)) {
     return "a message for an operation that has ended";
   }
   std::size_t like_it = 0;
   std::size_t bytes = arrival.bytes.size();
   for (const Arrival& other : mailboxes_[arrival.peer]) {
-    like_it += other.tag == arrival.tag ? 1 : 0;
+    like_it += number_of(other.tag) == number ? 1 : 0;
     bytes += other.bytes.size();
   }
   // A ring sends most: 2 (size - 1) messages of a piece to one peer. They fit the sender's lane.
@@ -514,7 +544,8 @@ void Engine::failed(const Failure& failure) noexcept {
 std::optional<std::uint32_t> Engine::waits_for() noexcept {
   const Lane* oldest = nullptr;
   for (const Lane& lane : lanes_) {
-    if (lane.waits_for_a_message() && (oldest == nullptr || lane.tag < oldest->tag)) oldest = &lane;
+    if (!lane.waits_for_a_message()) continue;
+    if (oldest == nullptr || number_of(lane.tag) < number_of(oldest->tag)) oldest = &lane;
   }
   if (oldest != nullptr) return oldest->step().peer;
   for (std::uint32_t peer = 0; peer < options_.size; ++peer) {  // nor does a lane come free before

@@ -31,6 +31,7 @@ struct EngineOptions {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
   std::uint32_t per_host = 0;  ///< ranks, as in `Ranks`
+  std::vector<std::uint32_t> job_ranks{};  ///< as in `ConnectOptions`
   std::uint32_t lanes = 8;
   std::uint32_t workers = 0;      ///< threads that encode and decode; none: the engine's own does
   bool in_memory = false;         ///< no message leaves the host: none is sealed
@@ -75,9 +76,13 @@ class Engine final : private Inbox {
   void ask_around(Deadline now);
   void accuse(const Operation& late);
   void fail(const Error& error, std::uint32_t culprit);
+  Error told_in_job(const Error& error, std::uint32_t culprit) const;
   void fail_by_garbage(std::uint32_t peer, std::string_view what);
   std::string_view fault_of(const Arrival& arrival) const noexcept;
+  void compare_calls(std::uint32_t peer, const Lane& lane);
   bool messages_left() const;
+  /// Where the piece of a message is exchanged, sooner or later.
+  const Lane& lane_of(Tag tag) const { return lanes_[number_of(tag) % lanes_.size()]; }
 
   // Inbox
   bool wants(std::uint32_t peer, Tag tag) noexcept override;
@@ -107,7 +112,7 @@ class Engine final : private Inbox {
     std::map<std::uint32_t, std::optional<std::uint32_t>> answers;  // by peer: whom it waits for
   };
   std::optional<Inquiry> inquiry_;
-  Tag next_tag_ = 0;
+  Tag next_number_ = 0;  // of a piece
   std::optional<Error> broken_;
   std::optional<Deadline> spin_until_;  // while there is nothing to do
   bool stopping_ = false;

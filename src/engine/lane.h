@@ -16,6 +16,11 @@
 
 namespace gradwire::engine {
 
+/// The tag of a message is the number of its piece, counted over all operations, and above that the
+/// hash of its operation's call: ranks whose calls differ notice it at no cost.
+inline constexpr int kNumberBits = 48;  // a million pieces per second for nine years
+constexpr Tag number_of(Tag tag) noexcept { return tag & ((Tag{1} << kNumberBits) - 1); }
+
 /// A message in a slot: one's own, or one that arrived and is to be released.
 struct SlotMessage {
   std::span<const std::byte> bytes;
@@ -50,7 +55,7 @@ struct Lane {
   const Routine* routine = nullptr;   // the operation's recipe has it
   std::optional<std::size_t> source;  // that is prepared; none: it exchanges a piece
   std::size_t taken = 0;              // elements of the source, by its step
-  Tag tag = 0;                        // of the piece, counted over all operations
+  Tag tag = 0;                        // of the piece's messages
   std::size_t at = 0;                 // the next step
   std::vector<SlotMessage> slots;
   std::vector<ItemRange> ranges;          // chunk after chunk, and in each in the order of items

@@ -153,7 +153,8 @@ const Codec& exact_codec() {
 }
 
 Routine::Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me)
-    : schedule(algorithm.make(collective, ranks, me)),
+    : algorithm(algorithm.name),
+      schedule(algorithm.make(collective, ranks, me)),
       lifetimes(lifetimes_of(schedule)),
       copies(algorithm.copies),
       has_exact(algorithm.has_exact) {}

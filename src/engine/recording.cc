@@ -63,7 +63,7 @@ Event Recording::step_of(const Lane& lane, std::int64_t begin_ns) const noexcept
   const Op op = lane.step().op;
   return {.begin_ns = begin_ns,
           .end_ns = trace::now_ns(),
-          .number = lane.source ? trace::kNoPiece : lane.tag,
+          .number = lane.source ? trace::kNoPiece : number_of(lane.tag),
           .bytes = bytes_of(lane),
           .what = ops_[static_cast<std::size_t>(op)],
           .layer = lane.layer,

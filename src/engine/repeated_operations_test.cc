@@ -197,6 +197,23 @@ TEST(Turns, are_not_taken_by_codecs_that_send_both_sides) {
   }
 }
 
+/// A program whose names never repeat does not fill the memory.
+TEST(Turns, begin_anew_when_there_are_too_many_names) {
+  auto ranks = Communicator::in_process(2);
+  const Tensor how{.name = "x", .way = one_side()};
+  EXPECT_TRUE(positive_side(all_reduced(ranks, how, {})));
+  on_all_ranks(ranks, [](Communicator& me) {
+    Numbers numbers(65536, 1.0F);
+    std::vector<Tensor> tensors;
+    for (float& number : numbers) {
+      tensors.push_back({std::to_string(tensors.size()), {&number, 1}, one_side()});
+    }
+    me.all_reduce(tensors).wait();
+  });
+  EXPECT_TRUE(positive_side(all_reduced(ranks, how, {})));
+  EXPECT_FALSE(positive_side(all_reduced(ranks, how, {})));
+}
+
 /// By the same name, and one after the other: each has turns of its own.
 TEST(Turns, are_taken_by_every_collective) {
   auto ranks = Communicator::in_process(2);

@@ -92,12 +92,8 @@ def _connect(group: distributed.ProcessGroup) -> Channel:
     """Within a time of its own: a rank that does not come is no reason to wait for half an hour."""
     store = store_of(group)
     timeout = connect_timeout(group)
-    presence.wait_for_all(
-        store,
-        distributed.get_rank(),
-        distributed.get_process_group_ranks(group),
-        timeout.total_seconds(),
-    )
+    ranks = distributed.get_process_group_ranks(group)
+    presence.wait_for_all(store, distributed.get_rank(), ranks, timeout.total_seconds())
     backend = _backend_of(group)
     channel = Channel(
         store,
@@ -108,6 +104,7 @@ def _connect(group: distributed.ProcessGroup) -> Channel:
         secret=settings.secret(),
         interface=settings.interface(),
         trace=settings.trace(),
+        job_ranks=ranks,
     )
     if isinstance(backend, Backend):
         backend.adopt(channel)
