@@ -70,8 +70,8 @@ def run(folder: Path) -> subprocess.CompletedProcess:
     )
 
 
-def join(folder: Path, *options: str) -> bytes:
-    joined = folder / "joined"
+def join(folder: Path, *options: str, name: str = "joined") -> bytes:
+    joined = folder / name
     command = [PROGRAM, "trace", folder / "run", "-o", joined, *options]
     subprocess.run(command, check=True, capture_output=True)
     return joined.read_bytes()
@@ -272,6 +272,13 @@ def test_clocks_that_are_far_apart_are_joined(tmp_path):
     assert max(each.end for each in slices) - min(each.begin for each in slices) < 100e9
 
 
+def test_the_name_of_the_output_says_which_format_it_has(job):
+    as_json = join(job, name="joined.json")
+    assert json.loads(as_json)["traceEvents"]
+    assert join(job, "--format", "chrome", name="joined.pftrace") == as_json
+    assert slices_of(join(job, "--format", "perfetto", name="joined.json"))
+
+
 def join_what_is_left(folder: Path) -> subprocess.CompletedProcess:
     command = [PROGRAM, "trace", folder, "-o", folder / "joined"]
     return subprocess.run(command, capture_output=True, text=True)
@@ -285,12 +292,22 @@ def test_a_damaged_file_and_a_missing_one_do_not_hide_the_others(job, tmp_path):
     done = join_what_is_left(tmp_path / "run")
     assert done.returncode == 1
     assert f"{left['rank1']} is no trace" in done.stderr
-    assert "it has not the length that it says" in done.stderr
+    assert "its checksum is wrong" in done.stderr
     assert "rank 1 left no trace" in done.stderr
     assert "rank 3 left no trace" in done.stderr
     assert "2 ranks" in done.stdout
     slices = slices_of((tmp_path / "run" / "joined").read_bytes())
     assert {each.process for each in slices} == {"rank 0", "rank 2"}
+
+
+def test_a_copied_file_is_no_rank(job, tmp_path):
+    shutil.copytree(job / "run", tmp_path / "run")
+    path = sorted((tmp_path / "run").iterdir())[0]
+    shutil.copy(path, path.with_name("zz.gwtrace"))
+    done = join_what_is_left(tmp_path / "run")
+    assert done.returncode == 1
+    assert f"{path} and {path.with_name('zz.gwtrace')} are of the same rank" in done.stderr
+    assert f"{RANKS} ranks" in done.stdout
 
 
 def test_when_no_file_can_be_read_nothing_is_written(tmp_path):

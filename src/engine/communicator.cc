@@ -491,12 +491,21 @@ RendezvousOptions rendezvous_options(const ConnectOptions& options, Deadline dea
           .deadline = deadline};
 }
 
+/// As in `trace::Origin`.
+std::int64_t job_rank(const ConnectOptions& options) {
+  if (options.job_ranks.empty()) return -1;
+  const std::uint32_t rank = options.job_ranks[options.rank];
+  return rank == options.rank ? -1 : std::int64_t{rank};
+}
+
 /// Of a rank that has the clock of all others; null if no trace is asked for.
 std::unique_ptr<trace::Recorder> make_recorder(const ConnectOptions& options,
                                                std::uint64_t communicator) {
   if (options.trace.empty()) return nullptr;
-  const trace::Origin origin{
-      .communicator = communicator, .rank = options.rank, .size = options.size};
+  const trace::Origin origin{.communicator = communicator,
+                             .rank = options.rank,
+                             .size = options.size,
+                             .job_rank = job_rank(options)};
   return std::make_unique<trace::Recorder>(options.trace, origin);
 }
 
@@ -517,6 +526,7 @@ std::unique_ptr<Communicator> meet(const ConnectOptions& options, Store& store, 
   std::unique_ptr<trace::Recorder> recorder;
   if (!options.trace.empty()) {
     auto agreed = engine::agree_on_origin(*connected.router, options.rank, options.size, deadline);
+    agreed.origin.job_rank = job_rank(options);
     recorder = std::make_unique<trace::Recorder>(options.trace, agreed.origin);
     engine.lost = std::move(agreed.lost);
   }

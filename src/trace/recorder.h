@@ -65,6 +65,7 @@ struct Origin {
   std::int64_t clock_offset_ns = 0;  ///< what this rank's steady clock is ahead of rank 0's
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
+  std::int64_t job_rank = -1;  ///< of a rank of a group: its number in the job; -1: the same
 };
 
 /// Makes `directory` if it is missing. Throws `Error(io)` if no file can be made in it; asked

@@ -28,7 +28,9 @@ struct Row {
 
 struct RankRows {
   const RankTrace* trace = nullptr;
-  std::string name;  ///< "rank 2", or "rank 02" of more than ten: in the order of letters
+  /// "rank 2", or "rank 02" of more than ten, for the order of letters; of a group also "rank 1 of 2
+  /// (group 3), rank 5 of the job".
+  std::string name;
   std::vector<Row> rows;
 };
 

@@ -139,6 +139,8 @@ TEST(Timeline, communicators_are_not_mixed) {
   const Timeline timeline = join(traces);
   EXPECT_EQ(timeline.messages, 0u);
   EXPECT_EQ(timeline.ranks[1].name, "rank 1 of 2 (group 2)");
+  traces[1].origin.job_rank = 3;
+  EXPECT_EQ(join(traces).ranks[1].name, "rank 1 of 2 (group 2), rank 3 of the job");
   EXPECT_EQ(timeline.missing,
             (std::vector<std::string>{"rank 1 of 2 (group 1)", "rank 0 of 2 (group 2)"}));
 }

@@ -9,15 +9,17 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <tuple>
+#include <map>
+#include <utility>
 
 #include "base/byte_cursor.h"
+#include "base/checksum.h"
 #include "gradwire/error.h"
 
 namespace gradwire::trace {
 namespace {
 
-constexpr char kMagic[8] = {'g', 'w', 't', 'r', 'a', 'c', 'e', '1'};
+constexpr char kMagic[8] = {'g', 'w', 't', 'r', 'a', 'c', 'e', '2'};
 // 64 as in `ConnectOptions`, and as many that prepare tensors: one per thread.
 constexpr std::uint32_t kMostLanes = 128;
 
@@ -35,12 +37,37 @@ struct Header {
   std::uint64_t text_bytes;  // a text: its length in 4 bytes, its letters
   std::uint64_t events;
 };
-static_assert(sizeof(Header) == 64);
+static_assert(sizeof(Header) == 72);
 
 std::int64_t unix_minus_steady_ns() {
   const auto unix = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::nanoseconds(unix).count() - now_ns();
 }
+
+/// A file that is written front to back, with the checksum of all that stands in it at its end.
+class SealedFile {
+ public:
+  explicit SealedFile(const std::string& path) : file_(path, std::ios::binary) {}
+  void write(std::span<const std::byte> bytes) {
+    checksum_.take(bytes);
+    put(bytes);
+  }
+  /// Whether all of it was written.
+  bool close() {
+    const std::uint64_t checksum = checksum_.value();
+    put(std::as_bytes(std::span(&checksum, 1)));
+    file_.close();
+    return file_.good();
+  }
+
+ private:
+  void put(std::span<const std::byte> bytes) {
+    file_.write(reinterpret_cast<const char*>(bytes.data()),
+                static_cast<std::streamsize>(bytes.size()));
+  }
+  std::ofstream file_;
+  RunningChecksum checksum_;
+};
 
 std::vector<std::byte> packed(std::span<const std::string> texts) {
   ByteWriter bytes;
@@ -69,6 +96,17 @@ std::string contents_of(const std::string& path) {
   return bytes;
 }
 
+/// All but the checksum, which is right; at least a header.
+std::span<const std::byte> checked(const std::string& path, std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(Header) + sizeof(std::uint64_t)) refuse(path, "it is too short");
+  if (std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) refuse(path, "it begins otherwise");
+  const auto body = bytes.first(bytes.size() - sizeof(std::uint64_t));
+  if (load<std::uint64_t>(body.data() + body.size()) != checksum(body)) {
+    refuse(path, "it is damaged, or was not copied whole: its checksum is wrong");
+  }
+  return body;
+}
+
 std::vector<std::string> unpacked(const std::string& path, ByteReader bytes) {
   std::vector<std::string> texts;
   while (!bytes.empty()) {
@@ -94,6 +132,25 @@ bool is_possible(const Event& event, const RankTrace& trace) {
          event.state <= State::unfinished;
 }
 
+/// Of all files that are traces by their names, in the order of letters.
+std::vector<std::string> paths_in(const std::string& directory) {
+  std::vector<std::string> paths;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, failure)) {
+    if (entry.path().extension() == kTraceSuffix) paths.push_back(entry.path());
+  }
+  if (failure) {
+    throw Error(ErrorCode::io, fmt::format("cannot read {}: {}", directory, failure.message()));
+  }
+  std::ranges::sort(paths);
+  return paths;
+}
+
+/// Among the traces of a folder.
+std::pair<std::uint64_t, std::uint32_t> place_of(const RankTrace& trace) {
+  return {trace.origin.communicator, trace.origin.rank};
+}
+
 }  // namespace
 
 void write_trace(const std::string& path, const Origin& origin, std::uint64_t overwritten,
@@ -102,14 +159,11 @@ void write_trace(const std::string& path, const Origin& origin, std::uint64_t ov
   Header header{{}, origin, unix_minus_steady_ns(), overwritten, names.size(), events.size()};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   const std::string part = path + ".part";
-  std::ofstream file(part, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&header), sizeof header);
-  file.write(reinterpret_cast<const char*>(names.data()),
-             static_cast<std::streamsize>(names.size()));
-  file.write(reinterpret_cast<const char*>(events.data()),
-             static_cast<std::streamsize>(events.size_bytes()));
-  file.close();
-  if (!file || std::rename(part.c_str(), path.c_str()) != 0) {
+  SealedFile file(part);
+  file.write(std::as_bytes(std::span(&header, 1)));
+  file.write(names);
+  file.write(std::as_bytes(events));
+  if (!file.close() || std::rename(part.c_str(), path.c_str()) != 0) {
     throw Error(ErrorCode::io,
                 fmt::format("the trace {} cannot be written: {}", path, std::strerror(errno)));
   }
@@ -117,17 +171,16 @@ void write_trace(const std::string& path, const Origin& origin, std::uint64_t ov
 
 RankTrace read_trace(const std::string& path) {
   const std::string contents = contents_of(path);
-  ByteReader bytes(std::as_bytes(std::span(contents)));
+  ByteReader bytes(checked(path, std::as_bytes(std::span(contents))));
   Header header;
-  if (!bytes.read(header)) refuse(path, "it is too short");
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) refuse(path, "it begins otherwise");
+  static_cast<void>(bytes.read(header));
   std::span<const std::byte> texts;
   if (!bytes.take(header.text_bytes, texts) ||
       header.events != bytes.rest().size() / sizeof(Event) ||
       bytes.rest().size() % sizeof(Event) != 0) {
     refuse(path, "it has not the length that it says");
   }
-  if (header.origin.rank >= header.origin.size) refuse(path, "it is of no rank");
+  if (header.origin.rank >= header.origin.size || header.origin.job_rank < -1) refuse(path, "it is of no rank");
   if (!is_possible(header.origin, header.unix_minus_steady_ns)) {
     refuse(path, "its clocks cannot be");
   }
@@ -142,29 +195,32 @@ RankTrace read_trace(const std::string& path) {
 }
 
 TraceFolder read_traces(const std::string& directory) {
-  std::error_code failure;
-  TraceFolder folder;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, failure)) {
-    if (entry.path().extension() != kTraceSuffix) continue;
-    try {
-      folder.traces.push_back(read_trace(entry.path()));
-    } catch (const Error& error) {
-      folder.unreadable.emplace_back(error.what());
-    }
-  }
-  if (failure) {
-    throw Error(ErrorCode::io, fmt::format("cannot read {}: {}", directory, failure.message()));
-  }
-  if (folder.traces.empty() && folder.unreadable.empty()) {
+  const std::vector<std::string> paths = paths_in(directory);
+  if (paths.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("there is no trace in {}; gradwire run --trace {} writes one per rank "
                             "when it ends",
                             directory, directory));
   }
-  std::ranges::sort(folder.unreadable);
-  std::ranges::sort(folder.traces, {}, [](const RankTrace& trace) {
-    return std::tuple(trace.origin.communicator, trace.origin.rank);
-  });
+  TraceFolder folder;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::string> known;  // paths
+  for (const std::string& path : paths) {
+    try {
+      RankTrace trace = read_trace(path);
+      const auto [first, is_new] = known.try_emplace(place_of(trace), path);
+      if (is_new) {
+        folder.traces.push_back(std::move(trace));
+      } else {
+        folder.left_out.push_back(
+            fmt::format("{} and {} are of the same rank of the same job: the second is left out; "
+                        "take the copy away",
+                        first->second, path));
+      }
+    } catch (const Error& error) {
+      folder.left_out.emplace_back(error.what());
+    }
+  }
+  std::ranges::sort(folder.traces, {}, place_of);
   return folder;
 }
 

@@ -1,4 +1,4 @@
-// The file that a rank leaves: whose events they are, the texts they name, the events.
+// The file that a rank leaves: whose events they are, the texts they name, the events, a checksum.
 //
 // It is written and read by the same version of gradwire, on hosts of the same byte order: who
 // wants to keep or to pass on a trace makes one for Perfetto of it.
@@ -36,8 +36,8 @@ RankTrace read_trace(const std::string& path);
 
 /// What ranks have left in a folder.
 struct TraceFolder {
-  std::vector<RankTrace> traces;        ///< by communicator and rank
-  std::vector<std::string> unreadable;  ///< for each other file, a sentence that names it
+  std::vector<RankTrace> traces;      ///< by communicator and rank, each once
+  std::vector<std::string> left_out;  ///< for each other file, a sentence that names it
 };
 
 /// One file that cannot be read does not keep others from it. Throws `Error(io)` when the folder

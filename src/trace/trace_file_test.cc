@@ -10,16 +10,20 @@
 #include <iterator>
 #include <limits>
 
+#include "base/checksum.h"
 #include "gradwire/error.h"
 #include "trace/trace_test_folder.h"
 
 namespace gradwire::trace {
 namespace {
 
-constexpr std::size_t kHeaderBytes = 64;
+constexpr std::size_t kHeaderBytes = 72;
+constexpr std::size_t kChecksumBytes = 8;
+
+using Change = std::function<void(std::string&)>;
 
 /// The bytes of a good file, changed, and what reading them says.
-std::string refusal_of(const std::function<void(std::string&)>& change) {
+std::string refusal_of_file(const Change& change) {
   const TestFolder folder;
   const std::string path = folder.path + "/a.gwtrace";
   const std::vector<std::string> texts{"", "encode"};
@@ -37,8 +41,18 @@ std::string refusal_of(const std::function<void(std::string&)>& change) {
   }
 }
 
+/// The same for a change before the checksum was taken: what a reader must not believe a writer.
+std::string refusal_of(const Change& change) {
+  return refusal_of_file([&](std::string& bytes) {
+    bytes.resize(bytes.size() - kChecksumBytes);
+    change(bytes);
+    const std::uint64_t seal = checksum(std::as_bytes(std::span(bytes)));
+    bytes.append(reinterpret_cast<const char*>(&seal), sizeof seal);
+  });
+}
+
 template <class T>
-std::function<void(std::string&)> overwrite(std::size_t at_from_end, T value) {
+Change overwrite(std::size_t at_from_end, T value) {
   return [=](std::string& bytes) {
     std::memcpy(bytes.data() + bytes.size() - at_from_end, &value, sizeof value);
   };
@@ -87,7 +101,7 @@ TEST(TraceFile, times_that_no_clock_tells_are_damage) {
   EXPECT_NE(refusal_of_times(kLeast, 0, 0), "");
   EXPECT_NE(refusal_of_times(0, 0, kMost).find("clocks cannot be"), std::string::npos);
   EXPECT_NE(refusal_of_times(0, 0, kLeast), "");
-  constexpr std::size_t kUnixMinusSteady = 32;  // its place in the header
+  constexpr std::size_t kUnixMinusSteady = 40;  // its place in the header
   for (const std::int64_t wrong : {kMost, kLeast, std::int64_t{-1}}) {
     EXPECT_NE(refusal_of([&](std::string& bytes) {
                 std::memcpy(bytes.data() + kUnixMinusSteady, &wrong, sizeof wrong);
@@ -99,8 +113,35 @@ TEST(TraceFile, times_that_no_clock_tells_are_damage) {
 TEST(TraceFile, every_shorter_file_is_refused) {
   const std::size_t whole = kHeaderBytes + 2 * 4 + 6 + 2 * sizeof(Event);
   for (std::size_t bytes = 0; bytes < whole; ++bytes) {
+    EXPECT_NE(refusal_of_file([&](std::string& all) { all.resize(bytes); }), "") << bytes;
     EXPECT_NE(refusal_of([&](std::string& all) { all.resize(bytes); }), "") << bytes;
   }
+}
+
+TEST(TraceFile, every_changed_byte_is_refused) {
+  const std::size_t whole = kHeaderBytes + 2 * 4 + 6 + 2 * sizeof(Event) + kChecksumBytes;
+  for (std::size_t at = 0; at < whole; ++at) {
+    for (const int flipped : {1, 128, 255}) {
+      EXPECT_NE(refusal_of_file([&](std::string& all) {
+                  ASSERT_EQ(all.size(), whole);
+                  all[at] = static_cast<char>(all[at] ^ flipped);
+                }),
+                "")
+          << at;
+    }
+  }
+}
+
+TEST(TraceFile, a_copy_does_not_count_as_another_rank) {
+  const TestFolder folder;
+  const std::vector<std::string> texts{""};
+  write_trace(folder.path + "/rank0.gwtrace", {.rank = 0, .size = 2}, 0, texts, {});
+  std::filesystem::copy(folder.path + "/rank0.gwtrace", folder.path + "/copy.gwtrace");
+  const TraceFolder read = read_traces(folder.path);
+  EXPECT_EQ(read.traces.size(), 1u);
+  ASSERT_EQ(read.left_out.size(), 1u);
+  EXPECT_NE(read.left_out[0].find("copy.gwtrace and "), std::string::npos);
+  EXPECT_NE(read.left_out[0].find("rank0.gwtrace are of the same rank"), std::string::npos);
 }
 
 TEST(TraceFile, one_that_cannot_be_read_does_not_keep_others_from_it) {
@@ -114,11 +155,11 @@ TEST(TraceFile, one_that_cannot_be_read_does_not_keep_others_from_it) {
   const TraceFolder read = read_traces(folder.path);
   ASSERT_EQ(read.traces.size(), 2u);
   EXPECT_EQ(read.traces[0].origin.rank, 0u);
-  ASSERT_EQ(read.unreadable.size(), 3u);
-  EXPECT_NE(read.unreadable[0].find("broken.gwtrace"), std::string::npos);
-  EXPECT_NE(read.unreadable[0].find("too short"), std::string::npos);
-  EXPECT_NE(read.unreadable[1].find("folder.gwtrace"), std::string::npos);
-  EXPECT_NE(read.unreadable[2].find("no file"), std::string::npos);
+  ASSERT_EQ(read.left_out.size(), 3u);
+  EXPECT_NE(read.left_out[0].find("broken.gwtrace"), std::string::npos);
+  EXPECT_NE(read.left_out[0].find("too short"), std::string::npos);
+  EXPECT_NE(read.left_out[1].find("folder.gwtrace"), std::string::npos);
+  EXPECT_NE(read.left_out[2].find("no file"), std::string::npos);
 }
 
 TEST(TraceFile, folder_without_traces_says_how_to_make_them) {

@@ -21,7 +21,11 @@ constexpr int kIncomplete = 1;
 struct Options {
   std::string folder;
   std::string output;
-  std::string format = "perfetto";
+  std::string format;  // empty: what the output's name ends with says
+
+  bool chrome() const {
+    return format.empty() ? output.ends_with(".json") : format == "chrome";
+  }
 };
 
 struct Totals {
@@ -61,13 +65,13 @@ void warn(const std::string& sentence) { fmt::print(stderr, "gradwire: {}\n", se
 
 void run(const Options& options) {
   const trace::TraceFolder folder = trace::read_traces(options.folder);
-  std::ranges::for_each(folder.unreadable, warn);
+  std::ranges::for_each(folder.left_out, warn);
   if (folder.traces.empty()) {
     throw Error(ErrorCode::bad_frame, "no trace in " + options.folder + " can be read");
   }
   const trace::Timeline timeline = trace::join(folder.traces);
   std::ofstream file(options.output, std::ios::binary);
-  (options.format == "chrome" ? trace::write_chrome : trace::write_perfetto)(file, timeline);
+  (options.chrome() ? trace::write_chrome : trace::write_perfetto)(file, timeline);
   file.close();
   if (!file) throw Error(ErrorCode::io, "cannot write " + options.output);
   print_lost(timeline);
@@ -79,7 +83,7 @@ void run(const Options& options) {
     warn(fmt::format("{} left no trace that can be read in {}; were all hosts' files copied here?",
                      ranks, options.folder));
   }
-  if (!folder.unreadable.empty() || !timeline.missing.empty()) throw CLI::RuntimeError(kIncomplete);
+  if (!folder.left_out.empty() || !timeline.missing.empty()) throw CLI::RuntimeError(kIncomplete);
 }
 
 }  // namespace
@@ -95,15 +99,16 @@ void add_trace(CLI::App& gradwire) {
   command.add_option("-o,--output", options->output, "The file to write")->required();
   command
       .add_option("--format", options->format,
-                  "perfetto (default), or chrome: JSON on the clock of torch.profiler's traces")
+                  "chrome: JSON on the clock of torch.profiler's traces (default for .json), or "
+                  "perfetto (default for all others)")
       ->check(CLI::IsMember({"perfetto", "chrome"}));
   command.footer(
-      "Joins what can be read. The exit code is 1 if a file is damaged or a rank left none: the\n"
-      "others are in the output, and stderr says what is missing.\n\n"
+      "Joins what can be read. The exit code is 1 if a file is damaged or a copy, or a rank left\n"
+      "none: the others are in the output, and stderr says what is missing.\n\n"
       "Examples:\n"
       "  gradwire run --trace run/ --nproc-per-node 4 train.py\n"
       "  gradwire trace run/ -o job.pftrace\n"
-      "  gradwire trace run/ -o job.json --format chrome");
+      "  gradwire trace run/ -o job.json");
   command.callback([options] { run(*options); });
 }
 
