@@ -359,6 +359,9 @@ class Inspect(CommandLine):
             damaged[at] ^= 1 << at % 8
             self.assert_damaged(bytes(damaged))
 
+    def test_an_empty_file_is_said_to_be_empty(self):
+        self.assertIn(b"it is empty: neither a frame nor a plan", self.inspect(b"").stderr)
+
     def test_damage_in_json_is_an_object_with_the_reason(self):
         done = self.inspect(self.FRAME[:-1], "--json")
         self.assertEqual(1, done.returncode)

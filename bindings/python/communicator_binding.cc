@@ -229,7 +229,7 @@ PyWork all_gather(Communicator& ranks, const Names& names, const Arrays& arrays,
 
 /// With the count and dtype of an array.
 void register_layer(Communicator& ranks, const std::string& name, nb::handle array) {
-  const TensorView view = OutputArray(array, "x").view();
+  const TensorView view = OutputArray(array, ("layers['" + name + "']").c_str()).view();
   const LayerShape layer{name, view.count, view.dtype};
   ranks.register_layers({&layer, 1});
 }
@@ -264,7 +264,7 @@ void add_communicator(nb::module_& module) {
       .def_prop_ro("size", &Communicator::size)
       .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a,
            "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
-      .def("register_layer", &register_layer, "name"_a, "array"_a)
+      .def("register_layer", &register_layer, "name"_a, "array"_a.none())
       .def("set_plan", &set_plan, "given"_a, "is_path"_a, "from_step"_a)
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())

@@ -108,8 +108,9 @@ struct ConnectOptions {
   /// Folder in which each rank leaves a trace when the communicator ends or fails (docs/trace.md).
   /// Empty (default): none. All ranks have one, or none has.
   std::string trace{};
-  /// Function that `connect` calls while it waits for others, on its thread and several times per
-  /// second. What it throws ends the connecting: a program that answers Ctrl-C looks for it here.
+  /// Function that `connect` and `set_plan` call while they wait for others, on their thread and
+  /// several times per second. What it throws ends the waiting: a program that answers Ctrl-C looks
+  /// for it here.
   std::function<void()> while_waiting{};
 };
 

@@ -103,16 +103,34 @@ def _index_below(end: int, value: Any, words: str) -> int:
     return number
 
 
+def _check_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}; give a text")
+
+
+def check_number(name: str, value: Any, what: str) -> None:
+    """Raises for what is no number; `what` is to be given instead."""
+    if not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}; give {what}")
+
+
 def check_name(name: Any) -> None:
     """Raises for what is no name of an array."""
-    if not isinstance(name, str):
-        raise TypeError(f"name is {name!r}; give a text")
+    _check_text("name", name)
     if "\0" in name:
         raise ValueError(f"name is {name!r}; leave out the NUL byte")
 
 
-def _seed_and_step(seed: Any, step: Any) -> tuple[int, int | None]:
-    return whole_number("seed", seed), None if step is None else whole_number("step", step)
+def _checked(seed: Any, step: Any, timeout: Any) -> tuple[int, int | None, float | None]:
+    """What operations have in common."""
+    step = None if step is None else whole_number("step", step)
+    return whole_number("seed", seed), step, _seconds(timeout)
+
+
+def _seconds(timeout: Any) -> float | None:
+    if timeout is not None:
+        check_number("timeout", timeout, "a number of seconds, more than 0")
+    return timeout
 
 
 class Communicator:
@@ -141,6 +159,8 @@ class Communicator:
 
     def register_layers(self, layers: Mapping[str, Any]) -> None:
         """Names arrays for plans: their sizes and dtypes, as operations will have them."""
+        if not isinstance(layers, Mapping):
+            raise TypeError(f"layers is {layers!r}; give a dict of names and arrays")
         for name, array in layers.items():
             check_name(name)
             self._native.register_layer(name, array)
@@ -154,12 +174,18 @@ class Communicator:
         or layers are named in an `Error` on all ranks, and nothing changes.
         """
         is_path = isinstance(plan, os.PathLike) or (isinstance(plan, str) and "{" not in plan)
-        if is_path:
+        if is_path and os.fspath(plan):
             text = os.fspath(plan)
-        elif isinstance(plan, dict):
-            text = json.dumps(plan)
+        elif isinstance(plan, Mapping):
+            text = json.dumps(dict(plan))
+        elif hasattr(plan, "json"):  # of gradwire.torch.plan(model)
+            text = plan.json()
+        elif isinstance(plan, str) and plan:
+            text = plan
         else:
-            text = str(plan)  # also of gradwire.torch.plan(model)
+            raise TypeError(
+                f"plan is {plan!r}; give the path of a plan's file, its text, or a dict of the same"
+            )
         self._native.set_plan(text, is_path, whole_number("from_step", from_step))
 
     def all_reduce(
@@ -196,8 +222,7 @@ class Communicator:
                 ways,
                 average,
                 measure_error,
-                *_seed_and_step(seed, step),
-                timeout,
+                *_checked(seed, step, timeout),
             ),
             self._native,
         )
@@ -219,7 +244,7 @@ class Communicator:
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.broadcast(
-                names, arrays, ways, root, measure_error, *_seed_and_step(seed, step), timeout
+                names, arrays, ways, root, measure_error, *_checked(seed, step, timeout)
             ),
             self._native,
         )
@@ -251,8 +276,7 @@ class Communicator:
                 ways,
                 average,
                 measure_error,
-                *_seed_and_step(seed, step),
-                timeout,
+                *_checked(seed, step, timeout),
             ),
             self._native,
         )
@@ -274,7 +298,7 @@ class Communicator:
         parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.all_gather(
-                names, parts, ways, measure_error, *_seed_and_step(seed, step), timeout
+                names, parts, ways, measure_error, *_checked(seed, step, timeout)
             ),
             self._native,
         )
@@ -292,7 +316,7 @@ class Communicator:
 
     def barrier(self, *, timeout: float | None = None) -> Work:
         """Done when every rank has called it."""
-        return Work(self._native.barrier(timeout), self._native)
+        return Work(self._native.barrier(_seconds(timeout)), self._native)
 
     def _parts(self, x: Any, name: Any, way: Any) -> tuple[list[Any], list[str], list[str | None]]:
         """The array that is to be cut, or parts of every rank, with names and ways."""
@@ -379,6 +403,24 @@ def connect(
     else:
         rank = _from_environment("rank", "RANK", 0, store) if rank is None else rank
         size = _from_environment("size", "WORLD_SIZE", 1, store) if size is None else size
+    texts = {
+        "store": store,
+        "secret": secret,
+        "encryption": encryption,
+        "certificate": certificate,
+        "private_key": private_key,
+        "authority": authority,
+        "transport": transport,
+        "algorithm": algorithm,
+        "interface": interface,
+    }
+    for name, value in texts.items():
+        _check_text(name, value)
+    numbers = {"rank": rank, "size": size, "port": port, "lanes": lanes, "threads": threads}
+    for name, value in numbers.items():
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{name} is {value!r}; give a whole number")
+    check_number("timeout", timeout, "a number of seconds, more than 0")
     return Communicator(
         _gradwire.connect(
             rank,

@@ -72,6 +72,19 @@ def test_an_interrupted_wait_can_be_repeated(tmp_path):
     assert process.returncode == 0, process.stderr
 
 
+def test_setting_a_plan_can_be_interrupted(tmp_path):
+    script = """
+        first, second = two_ranks()
+        first.register_layers({"x": np.ones(4, np.float32)})
+        plan = {"gradwire_plan": 1, "default": {"way": "none"}}
+        seconds = interrupted(lambda: first.set_plan(plan))  # the other rank never comes
+        assert seconds < 0.3, seconds
+    """
+    process, seconds = run(script, f"file:{tmp_path}/store")
+    assert process.returncode == 0, process.stderr
+    assert seconds < 15  # of a timeout of 100
+
+
 def test_a_work_that_is_deleted_does_not_swallow_an_interrupt(tmp_path):
     script = """
         first, second = two_ranks()

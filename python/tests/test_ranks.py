@@ -435,6 +435,26 @@ def test_wrong_arguments_raise_with_a_sentence(tmp_path):
                 words = rf"{name} is {wrong!r}; give a whole number from 0 to 2\*\*64 - 1"
                 with pytest.raises((TypeError, ValueError), match=words):
                     call(x, **{name: wrong})
+    for arguments, words in (
+        ({"lanes": "x"}, "lanes is 'x'; give a whole number"),
+        ({"rank": 0.5}, "rank is 0.5; give a whole number"),
+        ({"timeout": "x"}, "timeout is 'x'; give a number of seconds"),
+        ({"secret": 5}, "secret is 5; give a text"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            gradwire.connect(**{"rank": 0, "size": 1, **arguments})
+    for call in (alone.barrier, functools.partial(alone.all_reduce, x)):
+        with pytest.raises(TypeError, match="timeout is 'x'; give a number of seconds"):
+            call(timeout="x")
+    with pytest.raises(TypeError, match=r"layers is \['a'\]; give a dict of names and arrays"):
+        alone.register_layers(["a"])
+    with pytest.raises(TypeError, match=r"layers\['z'\] \(NoneType\) does not show its numbers"):
+        alone.register_layers({"z": None})
+    for plan in ("", b"{}", None, 7):
+        with pytest.raises(TypeError, match="plan is .*; give the path of a plan's file"):
+            alone.set_plan(plan)
+    with pytest.raises(gradwire.Error, match="two tensors of one call have the name 'a'"):
+        alone.all_reduce([np.ones(1, np.float32), np.ones(1, np.float32)], name=["a", "a"])
     with pytest.raises(ValueError, match="give as many of each"):
         alone.all_reduce([np.ones(1, np.float32)] * 2, ["none"])
     x = np.ones(30, np.float32)

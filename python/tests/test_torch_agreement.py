@@ -480,6 +480,13 @@ def objects(rank: int) -> None:
         ((name, value),) = wrong.items()
         with pytest.raises(TypeError, match=rf"{name} is {value!r}; take a whole number"):
             gradwire.torch.residual(model, optimizer, **wrong)
+    for wrong, words in [
+        ({"link": 5}, "link is 5; give its rate as a text, such as '100mbit'"),
+        ({"density": "x"}, "density is 'x'; give a number"),
+        ({"momentum": None}, "momentum is None; give a number"),
+    ]:
+        with pytest.raises(TypeError, match=words):
+            gradwire.torch.residual(model, optimizer, **wrong)
     for codec in ("sign+feedbak", "sign+feedback:momentum=0.9", "sign+route:snake"):
         with pytest.raises(ValueError, match="feedbak|momentum|snake"):
             gradwire.torch.compress(model, codec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 
 import gradwire.torch
+import numpy
 import pytest
 import torch
 from torch import distributed
@@ -129,6 +130,13 @@ def test_momentum_is_that_of_the_gradients_also_of_what_is_held_back():
         assert sum(1 for sums in sparse for each in sums if each) == 4
         assert sparse[0] == [0, 0, 0, 8]
         assert sparse[1] in ([0, 0, 15, 0], [0, 0, 0, 12])
+
+
+def test_wrong_arguments_are_refused_with_a_sentence():
+    with pytest.raises(TypeError, match="takes a torch.Tensor, and this is ndarray"):
+        gradwire.torch.all_reduce(numpy.ones(3, "float32"))
+    with pytest.raises(TypeError, match="state is None; give what gradwire.torch.state_dict"):
+        gradwire.torch.load_state_dict(None)
 
 
 def leaves_the_other_waiting(rank: int) -> str:

@@ -31,6 +31,7 @@ namespace {
 using engine::after;
 using engine::check;
 using engine::check_apart;
+using engine::check_names;
 using engine::Engine;
 using engine::EngineOptions;
 using engine::Item;
@@ -69,7 +70,9 @@ std::uint16_t call_of(const Operation& operation) {
   for (const Line& line : operation.recipe->lines) {
     call.write_all(std::span(line.routine->algorithm));
   }
-  for (const Item& item : operation.items) call.write(item.name);
+  if (has_sums(operation.collective)) {  // by names they find what was held back
+    for (const Item& item : operation.items) call.write(item.name);
+  }
   return static_cast<std::uint16_t>(checksum(call.bytes()));
 }
 
@@ -225,7 +228,8 @@ class Ranked final : public Communicator {
     } catch (const Error& error) {  // others wait, and are told
       own = error;
     }
-    const auto answers = engine::gather_answers(*this, {own.has_value(), from_step, hash});
+    const auto answers = engine::gather_answers(*this, {own.has_value(), from_step, hash},
+                                                options_.while_waiting);
     if (own) throw *own;
     engine::check_alike(answers);
   }
@@ -303,6 +307,7 @@ class Ranked final : public Communicator {
                      std::uint32_t root, const OperationOptions& options) {
     const Collective collective = operation->collective;
     check_apart(tensors);
+    if (has_sums(collective)) check_names(tensors);
     const std::vector<Way> ways = ways_of(tensors, 1, options);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       check(tensors[i]);
@@ -325,6 +330,7 @@ class Ranked final : public Communicator {
   Work start_parts(Collective collective, const Parts& parts, const OperationOptions& options) {
     auto operation = make(collective, options);
     const std::span<const Tensor> tensors = parts.of(0);
+    if (has_sums(collective)) check_names(tensors);
     const std::vector<Way> ways = ways_of(tensors, ranks_.count, options);
     for (std::size_t i = 0; i < tensors.size(); ++i) check_way(tensors[i], ways[i], collective);
     operation->recipe = recipe(collective, parts.all(), ways, 0);

@@ -71,6 +71,26 @@ TEST(Tensors, that_share_memory_are_refused_in_one_call) {
   alone->all_reduce(sound).wait();
 }
 
+TEST(Tensors, of_the_same_name_are_refused_in_one_call) {
+  const auto alone = Communicator::connect({});
+  Numbers x(4), y(4);
+  const std::vector<Tensor> twice{{"a", {x.data(), 4}}, {"a", {y.data(), 4}}};
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { alone->all_reduce(twice); },
+           [&] { alone->reduce_scatter(twice); },
+       }) {
+    try {
+      call();
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   "two tensors of one call have the name 'a': give each its own, or none");
+    }
+  }
+  const std::vector<Tensor> nameless{{"", {x.data(), 4}}, {"", {y.data(), 4}}};
+  alone->all_reduce(nameless).wait();
+}
+
 TEST(Connect, one_rank_alone_hears_of_mistakes_that_others_would) {
   for (const ConnectOptions& wrong :
        {ConnectOptions{.store = "nfs:/x"}, ConnectOptions{.security = {.encryption = "yes"}},

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <string_view>
+#include <unordered_set>
 
 namespace gradwire::engine {
 namespace {
@@ -47,6 +49,15 @@ void check_apart(std::span<const Tensor> tensors) {
   if (found == all.end()) return;
   refuse(fmt::format("tensors '{}' and '{}' of one call share memory: give each number once",
                      found->tensor->name, std::next(found)->tensor->name));
+}
+
+void check_names(std::span<const Tensor> tensors) {
+  std::unordered_set<std::string_view> names;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.name.empty() || names.insert(tensor.name).second) continue;
+    refuse(fmt::format("two tensors of one call have the name '{}': give each its own, or none",
+                       tensor.name));
+  }
 }
 
 std::vector<Tensor> parts_of(const Tensor& tensor, std::uint32_t ranks) {

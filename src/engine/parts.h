@@ -19,6 +19,9 @@ void check(const Tensor& tensor);
 /// Refuses tensors of one call that overlap: what they share would be summed up twice.
 void check_apart(std::span<const Tensor> tensors);
 
+/// Refuses tensors of one call that have the same name: what is held back is found by it.
+void check_names(std::span<const Tensor> tensors);
+
 /// Cuts a tensor into a part for each rank. Refuses one that they cannot share equally.
 std::vector<Tensor> parts_of(const Tensor& tensor, std::uint32_t ranks);
 

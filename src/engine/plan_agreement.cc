@@ -4,13 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <array>
-#include <functional>
+#include <chrono>
+#include <memory>
 
 #include "engine/parts.h"
 
 namespace gradwire::engine {
 namespace {
 
+constexpr auto kMoment = std::chrono::milliseconds(50);  // between looks for an interruption
 constexpr std::size_t kWords = 1 + 4 + 4;  // of 16 bits, which floats hold exactly
 using Words = std::array<float, kWords>;
 
@@ -47,13 +49,20 @@ std::string name(const std::vector<std::size_t>& ranks) {
 
 }  // namespace
 
-std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own) {
-  std::vector<Words> all(ranks.size());
+std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own,
+                                   const std::function<void()>& while_waiting) {
+  const auto kept = std::make_shared<std::vector<Words>>(ranks.size());
+  std::vector<Words>& all = *kept;
   Words& words = all[ranks.rank()];
   words[0] = own.refuses ? 1 : 0;
   put(own.from_step, std::span(words).subspan<1, 4>());
   put(own.hash, std::span(words).subspan<5, 4>());
-  ranks.all_gather(Tensor{.view = {all.data(), kWords * all.size()}, .way = Way{}}).wait();
+  Work work =
+      ranks.all_gather(Tensor{.view = {all.data(), kWords * all.size()}, .way = Way{}});
+  work.on_done([kept](const Error*) {});  // who is interrupted leaves the operation under way
+  while (!work.wait_for(kMoment)) {
+    if (while_waiting) while_waiting();
+  }
   std::vector<Answer> answers;
   for (const Words& each : all) {
     answers.push_back({each[0] != 0, number_of(std::span(each).subspan<1, 4>()),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,8 +17,9 @@ struct Answer {
   std::uint64_t hash = 0;  ///< of plan and layers
 };
 
-/// The answers of all ranks, which call it together.
-std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own);
+/// The answers of all ranks, which call it together. Calls `while_waiting` as `ConnectOptions` say.
+std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own,
+                                   const std::function<void()>& while_waiting);
 
 /// Throws `Error(invalid_argument)` that names the ranks whose answer is not that of rank 0.
 void check_alike(std::span<const Answer> answers);

@@ -206,6 +206,11 @@ def all_reduce(
     A codec with ``+feedback`` needs a `name`, by which the next call finds what this one held back.
     """
     check_name(name)
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(
+            f"all_reduce takes a torch.Tensor, and this is {type(tensor).__name__}; of a NumPy array "
+            "give torch.from_numpy(array)"
+        )
     if op not in ("sum", "mean"):
         raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")
     way = Way(_spec("codec", codec))
@@ -319,6 +324,8 @@ def _as_tensors(residuals: dict[int, bytes]) -> dict[int, torch.Tensor]:
 
 
 def _check_version(state: Mapping[str, Any]) -> None:
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state is {state!r}; give what gradwire.torch.state_dict() returned")
     if state.get("version") != 2:
         raise ValueError(f"this state has version {state.get('version')}; only 2 is known")
 

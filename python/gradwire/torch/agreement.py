@@ -46,7 +46,8 @@ def check(
     residual = isinstance(chosen, residual_settings.Settings)
     mine = {"gradwire": gradwire.__version__, _RESIDUAL: "on" if residual else "off"}
     given = {**asdict(chosen), **more}
-    mine["plan"] = _hash(given.pop("plan"))  # before what it stands for
+    # Before what it stands for. By its ways: what a plan gives as reasons is for people.
+    mine["plan"] = _hash(repr(ways)) if given.pop("plan") else ""
     mine |= {name: _text(value) for name, value in given.items()}
     found = ""
     for group in groups:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from gradwire.ranks import check_number
+
 from . import optimizers, settings, steps
 from ._native import DensePolicy, Layer, Plan, SparsePolicy
 
@@ -76,6 +78,10 @@ def for_script(model: DistributedDataParallel, density: float) -> Settings:
 
 
 def check_numbers(chosen: Settings) -> None:
+    for name in ("density", "momentum", "weight_decay", "clip"):
+        check_number(name, getattr(chosen, name), "a number")
+    if not isinstance(chosen.link, str):
+        raise TypeError(f"link is {chosen.link!r}; give its rate as a text, such as '100mbit'")
     if not 0 <= chosen.momentum < 1:
         raise ValueError(f"momentum is {chosen.momentum}; take 0 to below 1")
     if chosen.momentum == 0 and (chosen.nesterov or chosen.masking):

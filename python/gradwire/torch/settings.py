@@ -165,7 +165,7 @@ def plan_text(given: str | os.PathLike | Mapping | Plan) -> str:
         plan = Plan.of_dict(given)
     elif isinstance(given, str) and given.lstrip().startswith("{"):
         plan = Plan.parse(given)
-    elif isinstance(given, str | os.PathLike):
+    elif isinstance(given, str | os.PathLike) and os.fspath(given):
         plan = Plan.read(os.fspath(given))
     else:
         raise TypeError(f"plan is {given!r}; give the path of a plan's file, or a dict of the same")
