@@ -228,8 +228,8 @@ class Ranked final : public Communicator {
     } catch (const Error& error) {  // others wait, and are told
       own = error;
     }
-    const auto answers = engine::gather_answers(*this, {own.has_value(), from_step, hash},
-                                                options_.while_waiting);
+    const auto answers =
+        engine::gather_answers(*this, {own.has_value(), from_step, hash}, options_.while_waiting);
     if (own) throw *own;
     engine::check_alike(answers);
   }

@@ -496,11 +496,12 @@ void Engine::compare_calls(std::uint32_t peer, const Lane& lane) {
     return arrival.tag == lane.tag || number_of(arrival.tag) != number_of(lane.tag);
   });
   if (alike) return;
-  fail(Error(ErrorCode::peer_failed,
-             fmt::format("rank {} makes another call than {} on rank {}: make the same calls in the "
-                         "same order on all ranks, with the same names, average, seed and algorithm",
-                         peer, name_of(lane.operation->collective), options_.rank)),
-       peer);
+  fail(
+      Error(ErrorCode::peer_failed,
+            fmt::format("rank {} makes another call than {} on rank {}: make the same calls in the "
+                        "same order on all ranks, with the same names, average, seed and algorithm",
+                        peer, name_of(lane.operation->collective), options_.rank)),
+      peer);
 }
 
 /// What is wrong with a message that no schedule has here and now; empty: nothing. A piece takes

@@ -30,7 +30,7 @@ namespace gradwire::engine {
 struct EngineOptions {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
-  std::uint32_t per_host = 0;  ///< ranks, as in `Ranks`
+  std::uint32_t per_host = 0;              ///< ranks, as in `Ranks`
   std::vector<std::uint32_t> job_ranks{};  ///< as in `ConnectOptions`
   std::uint32_t lanes = 8;
   std::uint32_t workers = 0;      ///< threads that encode and decode; none: the engine's own does

@@ -74,7 +74,7 @@ struct Operation {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
   std::uint16_t call = 0;  // a hash of what all ranks' calls have in common; 0 without tensors
-  float divisor = 1;  // of sums
+  float divisor = 1;       // of sums
   bool measure_error = false;
   bool keeps = false;  // something: a source has feedback, or errors are measured
   Deadline deadline;

@@ -13,7 +13,7 @@ namespace gradwire::engine {
 namespace {
 
 constexpr auto kMoment = std::chrono::milliseconds(50);  // between looks for an interruption
-constexpr std::size_t kWords = 1 + 4 + 4;  // of 16 bits, which floats hold exactly
+constexpr std::size_t kWords = 1 + 4 + 4;                // of 16 bits, which floats hold exactly
 using Words = std::array<float, kWords>;
 
 void put(std::uint64_t number, std::span<float, 4> words) {
@@ -57,8 +57,7 @@ std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own,
   words[0] = own.refuses ? 1 : 0;
   put(own.from_step, std::span(words).subspan<1, 4>());
   put(own.hash, std::span(words).subspan<5, 4>());
-  Work work =
-      ranks.all_gather(Tensor{.view = {all.data(), kWords * all.size()}, .way = Way{}});
+  Work work = ranks.all_gather(Tensor{.view = {all.data(), kWords * all.size()}, .way = Way{}});
   work.on_done([kept](const Error*) {});  // who is interrupted leaves the operation under way
   while (!work.wait_for(kMoment)) {
     if (while_waiting) while_waiting();

@@ -173,9 +173,9 @@ Timeline join(Traces traces) {
       const std::size_t digits = std::to_string(first.origin.size - 1).size();
       const std::int64_t job_rank = trace.origin.job_rank;
       const std::string job = job_rank < 0 ? "" : fmt::format(", rank {} of the job", job_rank);
-      timeline.ranks.push_back({&trace,
-                                fmt::format("rank {:0{}}{}{}", trace.origin.rank, digits, group, job),
-                                rows_of(trace, shift_of(trace, first))});
+      timeline.ranks.push_back(
+          {&trace, fmt::format("rank {:0{}}{}{}", trace.origin.rank, digits, group, job),
+           rows_of(trace, shift_of(trace, first))});
     }
     add_missing(timeline.missing, groups[i], group);
     join_messages(std::span(timeline.ranks).subspan(before), timeline.messages);

@@ -28,8 +28,8 @@ struct Row {
 
 struct RankRows {
   const RankTrace* trace = nullptr;
-  /// "rank 2", or "rank 02" of more than ten, for the order of letters; of a group also "rank 1 of 2
-  /// (group 3), rank 5 of the job".
+  /// "rank 2", or "rank 02" of more than ten, for the order of letters; of a group also "rank 1 of
+  /// 2 (group 3), rank 5 of the job".
   std::string name;
   std::vector<Row> rows;
 };

@@ -180,7 +180,8 @@ RankTrace read_trace(const std::string& path) {
       bytes.rest().size() % sizeof(Event) != 0) {
     refuse(path, "it has not the length that it says");
   }
-  if (header.origin.rank >= header.origin.size || header.origin.job_rank < -1) refuse(path, "it is of no rank");
+  if (header.origin.rank >= header.origin.size || header.origin.job_rank < -1)
+    refuse(path, "it is of no rank");
   if (!is_possible(header.origin, header.unix_minus_steady_ns)) {
     refuse(path, "its clocks cannot be");
   }

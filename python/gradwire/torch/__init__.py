@@ -208,8 +208,8 @@ def all_reduce(
     check_name(name)
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(
-            f"all_reduce takes a torch.Tensor, and this is {type(tensor).__name__}; of a NumPy array "
-            "give torch.from_numpy(array)"
+            f"all_reduce takes a torch.Tensor, and this is {type(tensor).__name__}; of a NumPy "
+            "array give torch.from_numpy(array)"
         )
     if op not in ("sum", "mean"):
         raise ValueError(f"op is {op!r}; take 'sum' or 'mean'")

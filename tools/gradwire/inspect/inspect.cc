@@ -196,8 +196,8 @@ void run(const Options& options) {
   FrameReader frame(bytes);
   if (frame.status() != Status::ok) {
     if (options.json) show_damage_as_json(options, bytes.size(), frame.status());
-    const std::string why = bytes.empty() ? "it is empty: neither a frame nor a plan"
-                                          : describe(frame.status());
+    const std::string why =
+        bytes.empty() ? "it is empty: neither a frame nor a plan" : describe(frame.status());
     throw Error(ErrorCode::bad_frame, options.path + ": " + why);
   }
   const Contents contents = take_apart(frame, bytes);

@@ -23,9 +23,7 @@ struct Options {
   std::string output;
   std::string format;  // empty: what the output's name ends with says
 
-  bool chrome() const {
-    return format.empty() ? output.ends_with(".json") : format == "chrome";
-  }
+  bool chrome() const { return format.empty() ? output.ends_with(".json") : format == "chrome"; }
 };
 
 struct Totals {
