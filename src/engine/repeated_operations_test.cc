@@ -35,9 +35,9 @@ constexpr Operation kOperations[] = {
        return me.all_reduce({&x, 1});
      },
      kRanks, 1, true},
-    {"reduce_scatter", [](Communicator& me, Tensor x) { return me.reduce_scatter(x); }, kRanks,
-     kRanks, false},
-    {"all_gather", [](Communicator& me, Tensor x) { return me.all_gather(x); }, 1, 1, true},
+    {"reduce_scatter", [](Communicator& me, const Tensor& x) { return me.reduce_scatter(x); },
+     kRanks, kRanks, false},
+    {"all_gather", [](Communicator& me, const Tensor& x) { return me.all_gather(x); }, 1, 1, true},
     {"broadcast",
      [](Communicator& me, Tensor x) {
        return me.broadcast({&x, 1}, 1);
