@@ -1,7 +1,6 @@
 #include "ddp_hook.h"
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
@@ -42,36 +41,6 @@ at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) 
              ? range.as_strided(parameter.sizes(), parameter.strides())
              : range.view(parameter.sizes());
 }
-
-/// DDP's call of the hook, in torch.profiler's traces and in ours.
-class HookSpan {
- public:
-  HookSpan(const std::shared_ptr<Communicator>& communicator, const c10d::GradBucket& bucket,
-           std::uint64_t step)
-      : communicator_(communicator), profiled_(at::RecordScope::USER_SCOPE) {
-    if (profiled_.isActive()) profiled_.before("gradwire: hook");
-    trace::Recorder* recorder = communicator->recorder();
-    if (recorder == nullptr) return;
-    event_ = {.begin_ns = trace::now_ns(),
-              .number = step,
-              .bytes = bucket.getBuffer().nbytes(),
-              .what = recorder->text("hook"),
-              .layer = recorder->text(bucket_name(bucket)),
-              .kind = trace::Kind::hook};
-  }
-  ~HookSpan() {
-    if (communicator_->recorder() == nullptr) return;
-    event_.end_ns = trace::now_ns();
-    communicator_->recorder()->add(event_);
-  }
-  HookSpan(const HookSpan&) = delete;
-  HookSpan& operator=(const HookSpan&) = delete;
-
- private:
-  const std::shared_ptr<Communicator> communicator_;
-  at::RecordFunction profiled_;
-  trace::Event event_;
-};
 
 }  // namespace
 
@@ -121,7 +90,8 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
     waiting_.clear();  // of a backward pass that failed
   }
   const std::shared_ptr<Communicator> communicator = channel_->communicator();
-  const HookSpan span(communicator, bucket, step());
+  const CallSpan span(communicator, "hook", bucket_name(bucket), bucket.getBuffer().nbytes(),
+                      step());
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
   OperationOptions options = options_at(step());
@@ -167,12 +137,15 @@ void DdpCompression::watch(const std::vector<at::Tensor>& parameters) {
   }
 }
 
+bool DdpCompression::agrees_on(const std::vector<LayerPtr>& layers) const {
+  return finds_unused_ && std::ranges::any_of(layers, [](const LayerPtr& layer) {
+           return layer->rule.has_feedback();
+         });
+}
+
 std::vector<LayerUse::Findings> DdpCompression::agree_on(
     std::vector<LayerUse::Findings> findings, const std::vector<LayerPtr>& layers) const {
-  const bool feedback = std::any_of(layers.begin(), layers.end(), [](const LayerPtr& layer) {
-    return layer->rule.has_feedback();
-  });
-  if (!finds_unused_ || !feedback) {  // then DDP expects that all ranks use all layers
+  if (!agrees_on(layers)) {  // then DDP expects that all ranks use all layers
     for (LayerUse::Findings& each : findings) each.used = true;
     return findings;
   }
@@ -201,7 +174,13 @@ std::vector<bool> DdpCompression::used_of(const c10d::GradBucket& bucket,
   }
   const auto agreed = agree_on(found, layers);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    check_received_once(*layers[i], agreed[i], kInsteadOfThrowingAway);
+    const std::string misuse = misuse_of(*layers[i], agreed[i], kInsteadOfThrowingAway);
+    if (misuse.empty()) continue;
+    if (!agrees_on(layers)) {  // the others may wait for us
+      const std::string who = "rank " + std::to_string(channel_->rank());
+      channel_->communicator()->abort(who + " gave up: " + misuse);
+    }
+    TORCH_CHECK_VALUE(false, "gradwire: ", misuse);
   }
   std::vector<bool> used;
   const auto parameters = bucket.getParameters();

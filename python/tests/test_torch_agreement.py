@@ -127,7 +127,7 @@ def test_a_rank_that_does_not_compress_the_second_model_is_named_within_seconds(
 
 def gathered(channel, numbers: list[float]) -> None:
     """As a rank sends a text, which has no say in its numbers."""
-    compression = FsdpCompression(0)
+    compression = FsdpCompression(0, 0)
     compression.set_rules({1: ("", len(numbers), 0.0)}, "", Plan.parse('{"gradwire_plan": 1}'))
     exchange = ShardExchange(compression, [(1, len(numbers))])
     exchange.all_gather(channel, torch.empty(2 * len(numbers)), torch.tensor(numbers).float())
