@@ -416,6 +416,7 @@ def loaded_by_one(rank: int, states) -> str:
 def test_a_rank_that_loads_alone_is_told_so():
     first, second = on_ranks(2, loaded_by_one, on_ranks(2, states_by_step))
     assert "load_state_dict on all ranks" in second, second
+    assert "rank 1 is at step 3 and, before it loaded a checkpoint, was at step 1, where" in second
 
 
 def in_a_mesh(rank: int) -> str:
@@ -423,7 +424,7 @@ def in_a_mesh(rank: int) -> str:
     rows = [distributed.new_group([0, 1]), distributed.new_group([2, 3])]
     columns = [distributed.new_group([0, 2]), distributed.new_group([1, 3])]
     with pytest.raises(ValueError) as refused:
-        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7)
+        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7, 0)
     return str(refused.value)
 
 

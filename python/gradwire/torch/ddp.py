@@ -142,7 +142,9 @@ def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
 
     def compare() -> None:
         model = owner()
-        agreement.check_steps([model.process_group], title, compressions.of(model).steps)
+        compression = compressions.of(model)
+        at = compression.steps, compression.step_before_load
+        agreement.check_steps([model.process_group], title, *at)
 
     return compare
 

@@ -201,8 +201,9 @@ def _comparison_of_steps(model: FSDPModule, sharded: _Sharded) -> Callable[[], N
     owner = ref(model)  # which owns its compression, and so this
 
     def compare() -> None:
-        steps = compressions.of(owner()).steps
-        agreement.check_steps(sharded.process_groups, sharded.title, steps)
+        compression = compressions.of(owner())
+        at = compression.steps, compression.step_before_load
+        agreement.check_steps(sharded.process_groups, sharded.title, *at)
 
     return compare
 
