@@ -58,6 +58,7 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
         _apply(chosen, model, compression)
     compression.before_first_exchange = compression.compare_steps
     _begin(model, compression, chosen)
+    report.by_script(compression.who)
 
 
 def _compress_from_first_exchange(model: Ddp, chosen: settings.Settings) -> None:

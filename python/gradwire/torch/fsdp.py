@@ -45,6 +45,7 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
     _apply(compressions.number(model), sharded, compression, chosen)
     _install(groups, compression, weights)
     _report(sharded, compression, chosen)
+    report.by_script(compression.who)
 
 
 def _compress_from_first_exchange(model: FSDPModule, chosen: settings.Settings) -> None:
