@@ -98,7 +98,7 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
                                    const at::Tensor& input, const c10d::ReduceOp& op) {
   const int ranks = channel.size();
   const auto exact = bytes_of(present_, input, channel, bytes_to_all);
-  if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(present_, exact);
+  if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(exact);
   const CallSpan shown = span(channel, "reduce_scatter", input, compression_->step());
   Work work = channel.communicator()->reduce_scatter(tensors_of(input, present_, ranks, ""),
                                                      gradient_options(op));
@@ -112,7 +112,7 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
 bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
                                const c10d::ReduceOp& op) {
   const auto exact = bytes_of(present_, tensor, channel, exact_bytes);
-  if (!is_sum(op) || !takes(tensor, present_, 1)) return leave_to_group(present_, exact);
+  if (!is_sum(op) || !takes(tensor, present_, 1)) return leave_to_group(exact);
   const CallSpan shown = span(channel, "all_reduce", tensor, compression_->step());
   Work work = channel.communicator()->all_reduce(tensors_of(tensor, present_, 1, "/replicas"),
                                                  gradient_options(op));
@@ -124,9 +124,9 @@ bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
 bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
                                const at::Tensor& input) {
   const int ranks = channel.size();
+  if (!takes(output, all_, ranks)) return false;
   for (Part& part : all_) part.way = weight_way(*part.layer);
   const auto exact = bytes_of(all_, output, channel, bytes_to_all);
-  if (!takes(output, all_, ranks)) return leave_to_group(all_, exact);
   const std::uint64_t updates = compression_->updates_[update_name()];
   const CallSpan shown = span(channel, "all_gather", output, updates);
   output.view({ranks, -1})[channel.rank()].copy_(input);
@@ -184,9 +184,8 @@ std::vector<std::uint64_t> ShardExchange::bytes_of(const std::vector<Part>& part
   return bytes;
 }
 
-bool ShardExchange::leave_to_group(const std::vector<Part>& parts,
-                                   const std::vector<std::uint64_t>& exact_bytes) const {
-  compression_->ledger_->count_exact(layers_of(parts), exact_bytes);
+bool ShardExchange::leave_to_group(const std::vector<std::uint64_t>& exact_bytes) const {
+  compression_->ledger_->count_exact(layers_of(present_), exact_bytes);
   return false;
 }
 

@@ -73,8 +73,9 @@ class ShardExchange {
   void begin(const std::vector<ShardGradient>& gradients,
              std::vector<std::shared_ptr<Channel>> channels, bool partial);
 
-  // These return false for what codecs cannot take: it is counted as exact, and the caller has the
-  // process group do it. Otherwise they wait until it is done, and throw as `Work::wait`.
+  // These return false for what codecs cannot take: the caller has the process group do it.
+  // Gradients are then counted as exact, weights not at all, as where none are compressed.
+  // Otherwise these wait until it is done, and throw as `Work::wait`.
 
   /// `output` becomes the sum, or average, of this rank's part of all ranks' `input`.
   bool reduce_scatter(const Channel& channel, const at::Tensor& output, const at::Tensor& input,
@@ -121,9 +122,8 @@ class ShardExchange {
                                              const at::Tensor& tensor, const Channel& channel,
                                              Sends sends);
   static std::vector<LayerPtr> layers_of(const std::vector<Part>& parts);
-  /// Counts them. False.
-  bool leave_to_group(const std::vector<Part>& parts,
-                      const std::vector<std::uint64_t>& exact_bytes) const;
+  /// Counts gradients. False.
+  bool leave_to_group(const std::vector<std::uint64_t>& exact_bytes) const;
   void count(const std::vector<Part>& parts, const std::vector<std::uint64_t>& exact_bytes,
              const Work& work) const;
 
