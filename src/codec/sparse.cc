@@ -301,7 +301,7 @@ void scatter(std::span<const std::uint64_t> places, std::span<const float> numbe
     return;
   }
   auto* const to = static_cast<std::uint16_t*>(out.data);
-  std::uint16_t halves[kMembers];
+  std::uint16_t halves[kMembers] = {};
   for (std::size_t i = 0; i < places.size(); ++i) halves[i] = to[places[i]];
   kernels::cast({numbers.data(), places.size(), Dtype::f32}, {halves, places.size(), out.dtype},
                 into);

@@ -169,7 +169,8 @@ TEST_P(Conserved, in_reduce_scatter_as_well) {
             me.reduce_scatter(tensor, {.step = step, .average = true}).wait();
           });
           for (std::size_t i = 0; i < kWhole; ++i) {
-            missing[i] -= x[i / (kWhole / count)].numbers()[i] * static_cast<double>(count);
+            const std::size_t owner = i * count / kWhole;
+            missing[i] -= x[owner].numbers()[i] * static_cast<double>(count);
           }
         };
         for (std::uint64_t step = 0; step < 12; ++step) {

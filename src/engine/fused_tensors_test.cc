@@ -14,7 +14,7 @@ struct Bucket {
   std::vector<Way> ways;
 
   explicit Bucket(std::uint32_t rank) {
-    const char* const kWays[] = {"uniform:bits=3",
+    const char* const texts[] = {"uniform:bits=3",
                                  "none",
                                  "grid:step=1",
                                  "topk:density=0.05+feedback",
@@ -25,7 +25,7 @@ struct Bucket {
     std::mt19937 random(3 + rank);
     std::normal_distribution<float> normal;
     for (const std::size_t count : {1u, 700u, 5'000u, 33'000u, 0u, 129u, 150'000u, 2'000u, 40u}) {
-      for (const char* way : kWays) {
+      for (const char* way : texts) {
         Numbers& x = numbers.emplace_back(count);
         for (float& value : x) value = normal(random);
         ways.push_back(Way::parse(way));
@@ -109,10 +109,10 @@ TEST(FusedTensors, that_are_small_travel_in_one_message) {
 /// Ways must be the same on all ranks. Where they are not, no tensor may be taken for another.
 TEST(FusedTensors, of_ranks_that_differ_in_their_ways_are_an_error) {
   using Ways = std::vector<const char*>;
-  const std::pair<Ways, Ways> kCases[] = {{{"none", "fp16", "none"}, {"fp16", "none", "none"}},
-                                          {{"none", "fp16", "none"}, {"none", "none", "fp16"}},
-                                          {{"none", "none", "none"}, {"none", "none", "sign"}}};
-  for (const auto& [first, second] : kCases) {
+  const std::pair<Ways, Ways> cases[] = {{{"none", "fp16", "none"}, {"fp16", "none", "none"}},
+                                         {{"none", "fp16", "none"}, {"none", "none", "fp16"}},
+                                         {{"none", "none", "none"}, {"none", "none", "sign"}}};
+  for (const auto& [first, second] : cases) {
     auto ranks = Communicator::in_process(2);
     on_all_ranks(ranks, [&, one = &first, other = &second](Communicator& me) {
       const Ways& ways = me.rank() == 0 ? *one : *other;

@@ -45,18 +45,18 @@ std::vector<Numbers> exchange(Communicator& me, std::uint64_t step, std::optiona
 TEST(PlannedTensors, take_the_ways_of_their_names_from_its_step_on) {
   auto planned = Communicator::in_process(3);
   auto told = Communicator::in_process(3);
-  const char* const kWays[] = {"none", "uniform:bits=2", "sign+feedback", "topk:density=0.1"};
+  const char* const texts[] = {"none", "uniform:bits=2", "sign+feedback", "topk:density=0.1"};
   on_all_ranks(planned, [&](Communicator& me) {
     me.register_layers(layers());
-    me.set_plan(plan_of(kWays[1]), 2);  // before that there is none
+    me.set_plan(plan_of(texts[1]), 2);  // before that there is none
     me.set_plan({.layers = {{"*",
-                             {{0, Way::parse(kWays[1]), ""},
-                              {5, Way::parse(kWays[2]), ""},
-                              {7, Way::parse(kWays[3]), ""}}}}},
+                             {{0, Way::parse(texts[1]), ""},
+                              {5, Way::parse(texts[2]), ""},
+                              {7, Way::parse(texts[3]), ""}}}}},
                 4);
   });
   for (std::uint64_t step = 0; step < 9; ++step) {
-    const char* way = step < 2 ? kWays[0] : step < 5 ? kWays[1] : step < 7 ? kWays[2] : kWays[3];
+    const char* way = step < 2 ? texts[0] : step < 5 ? texts[1] : step < 7 ? texts[2] : texts[3];
     std::vector<std::vector<Numbers>> by_plan(3), by_way(3);
     on_all_ranks(planned, [&](Communicator& me) { by_plan[me.rank()] = exchange(me, step); });
     on_all_ranks(
@@ -131,7 +131,7 @@ TEST(PlannedTensors, one_rank_that_differs_is_named_on_all) {
     std::function<void(Communicator&)> odd;
     const char* named;
   };
-  const Case kCases[] = {
+  const Case cases[] = {
       {[](Communicator& me) { me.set_plan(plan_of("sign")); }, "rank 2"},
       {[](Communicator& me) { me.set_plan(plan_of("uniform"), 3); }, "rank 2"},
       {[](Communicator& me) {
@@ -145,7 +145,7 @@ TEST(PlannedTensors, one_rank_that_differs_is_named_on_all) {
        },
        "rank 2"},
   };
-  for (const Case& odd : kCases) {
+  for (const Case& odd : cases) {
     auto ranks = Communicator::in_process(4);
     on_all_ranks(ranks, [&](Communicator& me) {
       me.register_layers(layers());

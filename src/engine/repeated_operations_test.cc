@@ -16,7 +16,7 @@ constexpr std::uint32_t kRanks = 3;
 
 struct Operation {
   const char* name;
-  Work (*start)(Communicator& me, Tensor tensor);
+  Work (*start)(Communicator& me, const Tensor& tensor);
   float scale;        // of the result
   std::size_t parts;  // of which this rank's is the result; 1: all of the tensor is
   bool decodes_all;   // no number of the result is one that was not encoded
@@ -24,22 +24,24 @@ struct Operation {
 
 constexpr Operation kOperations[] = {
     {"sra",
-     [](Communicator& me, Tensor x) {
-       x.way->route = "sra";
-       return me.all_reduce({&x, 1});
+     [](Communicator& me, const Tensor& x) {
+       Tensor routed = x;
+       routed.way->route = "sra";
+       return me.all_reduce({&routed, 1});
      },
      kRanks, 1, false},
     {"allgather",
-     [](Communicator& me, Tensor x) {
-       x.way->route = "allgather";
-       return me.all_reduce({&x, 1});
+     [](Communicator& me, const Tensor& x) {
+       Tensor routed = x;
+       routed.way->route = "allgather";
+       return me.all_reduce({&routed, 1});
      },
      kRanks, 1, true},
-    {"reduce_scatter", [](Communicator& me, Tensor x) { return me.reduce_scatter(x); }, kRanks,
-     kRanks, false},
-    {"all_gather", [](Communicator& me, Tensor x) { return me.all_gather(x); }, 1, 1, true},
+    {"reduce_scatter", [](Communicator& me, const Tensor& x) { return me.reduce_scatter(x); },
+     kRanks, kRanks, false},
+    {"all_gather", [](Communicator& me, const Tensor& x) { return me.all_gather(x); }, 1, 1, true},
     {"broadcast",
-     [](Communicator& me, Tensor x) {
+     [](Communicator& me, const Tensor& x) {
        return me.broadcast({&x, 1}, 1);
      },
      1, 1, true}};

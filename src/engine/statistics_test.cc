@@ -208,7 +208,7 @@ TEST(MeasuredError, is_of_what_a_rank_sends) {
   RanksHere ranks = Communicator::in_process(3);
   on_all_ranks(ranks, [&](Communicator& me) {
     Numbers x(3 * kPart);
-    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(1 + i / kPart);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = i < kPart ? 1 : i < 2 * kPart ? 2 : 3;
     const Tensor tensor{"x", {x.data(), x.size()}};
     Work work = me.reduce_scatter(tensor, {.measure_error = true});
     work.wait();

@@ -15,7 +15,7 @@ namespace gradwire {
 struct ZeroedMemory {
   using value_type = float;
   template <class>
-  struct rebind {
+  struct rebind {  // NOLINT(readability-identifier-naming): the name that std::vector knows
     using other = ZeroedMemory;  // of floats only
   };
 

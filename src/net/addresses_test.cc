@@ -39,8 +39,8 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
     return EAI_AGAIN;
   }
   using Resolver = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
-  static const auto real = reinterpret_cast<Resolver>(dlsym(RTLD_NEXT, "getaddrinfo"));
-  return real(node, service, hints, result);
+  static const auto kReal = reinterpret_cast<Resolver>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return kReal(node, service, hints, result);
 }
 
 namespace gradwire {

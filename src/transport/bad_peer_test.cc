@@ -19,6 +19,7 @@
 #include "transport/transport_kinds.h"
 #include "transport/transport_test_party.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" [[gnu::weak]] std::size_t __sanitizer_get_current_allocated_bytes();
 
 namespace gradwire::test {
