@@ -34,6 +34,11 @@ std::vector<at::Tensor> ranges_of(const c10d::GradBucket& bucket) {
   return ranges;
 }
 
+std::uint64_t bytes_in(const at::Tensor& buffer) {
+  if (!buffer.is_sparse()) return buffer.nbytes();
+  return buffer._values().nbytes() + buffer._indices().nbytes();
+}
+
 /// A range with the sizes and strides of its gradient. DDP lays a gradient out as its parameter is
 /// (channels_last, for instance) if that has neither gaps nor overlaps.
 at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) {
@@ -90,7 +95,7 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
     waiting_.clear();  // of a backward pass that failed
   }
   const std::shared_ptr<Communicator> communicator = channel_->communicator();
-  const CallSpan span(communicator, "hook", bucket_name(bucket), bucket.getBuffer().nbytes(),
+  const CallSpan span(communicator, "hook", bucket_name(bucket), bytes_in(bucket.getBuffer()),
                       step());
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
@@ -137,15 +142,12 @@ void DdpCompression::watch(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-bool DdpCompression::agrees_on(const std::vector<LayerPtr>& layers) const {
-  return finds_unused_ && std::ranges::any_of(layers, [](const LayerPtr& layer) {
-           return layer->rule.has_feedback();
-         });
-}
-
 std::vector<LayerUse::Findings> DdpCompression::agree_on(
     std::vector<LayerUse::Findings> findings, const std::vector<LayerPtr>& layers) const {
-  if (!agrees_on(layers)) {  // then DDP expects that all ranks use all layers
+  const bool feedback = std::any_of(layers.begin(), layers.end(), [](const LayerPtr& layer) {
+    return layer->rule.has_feedback();
+  });
+  if (!finds_unused_ || !feedback) {  // then DDP expects that all ranks use all layers
     for (LayerUse::Findings& each : findings) each.used = true;
     return findings;
   }
@@ -175,12 +177,7 @@ std::vector<bool> DdpCompression::used_of(const c10d::GradBucket& bucket,
   const auto agreed = agree_on(found, layers);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string misuse = misuse_of(*layers[i], agreed[i], kInsteadOfThrowingAway);
-    if (misuse.empty()) continue;
-    if (!agrees_on(layers)) {  // the others may wait for us
-      const std::string who = "rank " + std::to_string(channel_->rank());
-      channel_->communicator()->abort(who + " gave up: " + misuse);
-    }
-    TORCH_CHECK_VALUE(false, "gradwire: ", misuse);
+    TORCH_CHECK_VALUE(misuse.empty(), "gradwire: ", misuse);
   }
   std::vector<bool> used;
   const auto parameters = bucket.getParameters();
@@ -245,10 +242,9 @@ void DdpCompression::count_exact(const std::vector<LayerPtr>& layers,
   const auto ranks = static_cast<std::uint64_t>(channel_->size());
   std::vector<std::uint64_t> bytes;
   for (const LayerPtr& layer : layers) {
-    bytes.push_back(
-        buffer.is_sparse()  // gathered from all ranks, alone in its bucket
-            ? bytes_to_all(buffer._values().nbytes() + buffer._indices().nbytes(), ranks)
-            : exact_bytes(layer->rule.elements * buffer.element_size(), ranks));
+    bytes.push_back(buffer.is_sparse()  // gathered from all ranks, alone in its bucket
+                        ? bytes_to_all(bytes_in(buffer), ranks)
+                        : exact_bytes(layer->rule.elements * buffer.element_size(), ranks));
   }
   ledger_->count_exact(layers, bytes);
 }

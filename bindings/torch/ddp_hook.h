@@ -56,9 +56,7 @@ class DdpCompression final : public Compression {
   void clip(const std::vector<Waiting>& ready) const;
   /// Adds weights to their gradient, if that was asked for.
   static void decay(const LayerState& layer, const at::Tensor& parameter, const at::Tensor& range);
-  /// Whether ranks may use different layers of these: then they agree on what they found.
-  bool agrees_on(const std::vector<LayerPtr>& layers) const;
-  /// What some rank has found, if the ranks agree on it, or this one.
+  /// What some rank has found. Waits for all ranks, where they may differ.
   std::vector<LayerUse::Findings> agree_on(std::vector<LayerUse::Findings> findings,
                                            const std::vector<LayerPtr>& layers) const;
   /// Which layers of a bucket some rank has used, after checks.
