@@ -141,6 +141,28 @@ void Channel::close() {
 
 // ---------------------------------------------------------------------------------------------
 
+CallSpan::CallSpan(std::shared_ptr<Communicator> communicator, const std::string& what,
+                   const std::string& layer, std::size_t bytes, std::uint64_t step)
+    : communicator_(std::move(communicator)), profiled_(at::RecordScope::USER_SCOPE) {
+  if (profiled_.isActive()) profiled_.before("gradwire: " + what);
+  trace::Recorder* recorder = communicator_->recorder();
+  if (recorder == nullptr) return;
+  event_ = {.begin_ns = trace::now_ns(),
+            .number = step,
+            .bytes = bytes,
+            .what = recorder->text(what),
+            .layer = recorder->text(layer),
+            .kind = trace::Kind::hook};
+}
+
+CallSpan::~CallSpan() {
+  if (communicator_->recorder() == nullptr) return;
+  event_.end_ns = trace::now_ns();
+  communicator_->recorder()->add(event_);
+}
+
+// ---------------------------------------------------------------------------------------------
+
 Completion::Completion(at::Tensor result)
     : result_(std::move(result)),
       future_(c10::make_intrusive<c10::ivalue::Future>(

@@ -62,6 +62,22 @@ class Channel {
   std::shared_ptr<Communicator> communicator_;  // guarded by mutex_
 };
 
+/// A call by DDP or FSDP2, as long as this lives: in torch.profiler's traces as "gradwire: " and
+/// `what`, and in ours.
+class CallSpan {
+ public:
+  CallSpan(std::shared_ptr<Communicator> communicator, const std::string& what,
+           const std::string& layer, std::size_t bytes, std::uint64_t step);
+  ~CallSpan();
+  CallSpan(const CallSpan&) = delete;
+  CallSpan& operator=(const CallSpan&) = delete;
+
+ private:
+  const std::shared_ptr<Communicator> communicator_;
+  at::RecordFunction profiled_;
+  trace::Event event_;
+};
+
 /// Collects works and completes one future when all of them are done: with the tensor that they
 /// fill, or with the first error.
 class Completion : public std::enable_shared_from_this<Completion> {

@@ -161,21 +161,25 @@ void Compression::look_for_misuse(LayerState& layer) {
   }
 }
 
-void Compression::check_received_once(const LayerState& layer, const LayerUse::Findings& findings,
-                                      std::string_view instead) {
-  TORCH_CHECK_VALUE(!findings.added, "gradwire: ", layer.rule.layer_name(),
-                    " got several gradients for one step of the optimizer, of which the first "
-                    "entered its momentum twice: where several backward passes make one step, put "
-                    "`with model.no_sync():` around all but the last, with their forward passes. "
-                    "Set the gradient to zero after every step, also of layers that no optimizer "
-                    "has (model.zero_grad())");
-  TORCH_CHECK_VALUE(!findings.discarded, "gradwire: ", layer.rule.layer_name(),
-                    " got a gradient that was exchanged and then thrown away without a step of the "
-                    "optimizer, but feedback keeps part of it, and its momentum, for later steps. "
-                    "If the gradient is not wanted, ",
-                    instead,
-                    "freeze the parameters meanwhile with requires_grad_(False). Do not skip "
-                    "steps of the optimizer under feedback, or compress without feedback");
+std::string Compression::misuse_of(const LayerState& layer, const LayerUse::Findings& findings,
+                                   std::string_view instead) {
+  const std::string name(layer.rule.layer_name());
+  if (findings.added) {
+    return name +
+           " got several gradients for one step of the optimizer, of which the first "
+           "entered its momentum twice: where several backward passes make one step, put "
+           "`with model.no_sync():` around all but the last, with their forward passes. "
+           "Set the gradient to zero after every step, also of layers that no optimizer "
+           "has (model.zero_grad())";
+  }
+  if (!findings.discarded) return {};
+  return name +
+         " got a gradient that was exchanged and then thrown away without a step of the "
+         "optimizer, but feedback keeps part of it, and its momentum, for later steps. "
+         "If the gradient is not wanted, " +
+         std::string(instead) +
+         "freeze the parameters meanwhile with requires_grad_(False). Do not skip "
+         "steps of the optimizer under feedback, or compress without feedback";
 }
 
 }  // namespace gradwire::pytorch

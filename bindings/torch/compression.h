@@ -118,10 +118,10 @@ class Compression {
 
   /// From now on, in what way its rule asks for.
   static void look_for_misuse(LayerState& layer);
-  /// Throws where results of exchanges were used twice, or not at all. `instead` says what to do
-  /// with a gradient that is not wanted.
-  static void check_received_once(const LayerState& layer, const LayerUse::Findings& findings,
-                                  std::string_view instead);
+  /// Says where results of exchanges were used twice, or not at all; empty: nowhere. `instead` says
+  /// what to do with a gradient that is not wanted.
+  static std::string misuse_of(const LayerState& layer, const LayerUse::Findings& findings,
+                               std::string_view instead);
 
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::unordered_map<const void*, LayerPtr> layers_;  // by parameter

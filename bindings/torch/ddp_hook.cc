@@ -1,7 +1,6 @@
 #include "ddp_hook.h"
 
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
@@ -35,6 +34,11 @@ std::vector<at::Tensor> ranges_of(const c10d::GradBucket& bucket) {
   return ranges;
 }
 
+std::uint64_t bytes_in(const at::Tensor& buffer) {
+  if (!buffer.is_sparse()) return buffer.nbytes();
+  return buffer._values().nbytes() + buffer._indices().nbytes();
+}
+
 /// A range with the sizes and strides of its gradient. DDP lays a gradient out as its parameter is
 /// (channels_last, for instance) if that has neither gaps nor overlaps.
 at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) {
@@ -42,36 +46,6 @@ at::Tensor as_gradient_of(const at::Tensor& parameter, const at::Tensor& range) 
              ? range.as_strided(parameter.sizes(), parameter.strides())
              : range.view(parameter.sizes());
 }
-
-/// DDP's call of the hook, in torch.profiler's traces and in ours.
-class HookSpan {
- public:
-  HookSpan(const std::shared_ptr<Communicator>& communicator, const c10d::GradBucket& bucket,
-           std::uint64_t step)
-      : communicator_(communicator), profiled_(at::RecordScope::USER_SCOPE) {
-    if (profiled_.isActive()) profiled_.before("gradwire: hook");
-    trace::Recorder* recorder = communicator->recorder();
-    if (recorder == nullptr) return;
-    event_ = {.begin_ns = trace::now_ns(),
-              .number = step,
-              .bytes = bucket.getBuffer().nbytes(),
-              .what = recorder->text("hook"),
-              .layer = recorder->text(bucket_name(bucket)),
-              .kind = trace::Kind::hook};
-  }
-  ~HookSpan() {
-    if (communicator_->recorder() == nullptr) return;
-    event_.end_ns = trace::now_ns();
-    communicator_->recorder()->add(event_);
-  }
-  HookSpan(const HookSpan&) = delete;
-  HookSpan& operator=(const HookSpan&) = delete;
-
- private:
-  const std::shared_ptr<Communicator> communicator_;
-  at::RecordFunction profiled_;
-  trace::Event event_;
-};
 
 }  // namespace
 
@@ -121,7 +95,8 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
     waiting_.clear();  // of a backward pass that failed
   }
   const std::shared_ptr<Communicator> communicator = channel_->communicator();
-  const HookSpan span(communicator, bucket, step());
+  const CallSpan span(communicator, "hook", bucket_name(bucket), bytes_in(bucket.getBuffer()),
+                      step());
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
   OperationOptions options = options_at(step());
@@ -201,7 +176,8 @@ std::vector<bool> DdpCompression::used_of(const c10d::GradBucket& bucket,
   }
   const auto agreed = agree_on(found, layers);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    check_received_once(*layers[i], agreed[i], kInsteadOfThrowingAway);
+    const std::string misuse = misuse_of(*layers[i], agreed[i], kInsteadOfThrowingAway);
+    TORCH_CHECK_VALUE(misuse.empty(), "gradwire: ", misuse);
   }
   std::vector<bool> used;
   const auto parameters = bucket.getParameters();
@@ -266,10 +242,9 @@ void DdpCompression::count_exact(const std::vector<LayerPtr>& layers,
   const auto ranks = static_cast<std::uint64_t>(channel_->size());
   std::vector<std::uint64_t> bytes;
   for (const LayerPtr& layer : layers) {
-    bytes.push_back(
-        buffer.is_sparse()  // gathered from all ranks, alone in its bucket
-            ? bytes_to_all(buffer._values().nbytes() + buffer._indices().nbytes(), ranks)
-            : exact_bytes(layer->rule.elements * buffer.element_size(), ranks));
+    bytes.push_back(buffer.is_sparse()  // gathered from all ranks, alone in its bucket
+                        ? bytes_to_all(bytes_in(buffer), ranks)
+                        : exact_bytes(layer->rule.elements * buffer.element_size(), ranks));
   }
   ledger_->count_exact(layers, bytes);
 }

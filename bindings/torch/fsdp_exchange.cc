@@ -12,15 +12,6 @@ bool is_sum(const c10d::ReduceOp& op) {
   return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::AVG;
 }
 
-/// Its error as torch's, like that of every exchange.
-void finish(Work& work) {
-  try {
-    work.wait();
-  } catch (const Error& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
-  }
-}
-
 }  // namespace
 
 void FsdpCompression::set_counters(Counters counters) {
@@ -39,8 +30,10 @@ ShardExchange::ShardExchange(std::shared_ptr<FsdpCompression> compression,
   compression_->in_step_.clear();
 }
 
-void ShardExchange::begin(const std::vector<ShardGradient>& gradients, bool partial) {
+void ShardExchange::begin(const std::vector<ShardGradient>& gradients,
+                          std::vector<std::shared_ptr<Channel>> channels, bool partial) {
   compression_->begin_exchange();
+  channels_ = std::move(channels);
   // Every group has one exchange in a step: when one comes again, the next has begun.
   auto& in_step = compression_->in_step_;
   if (in_step.empty() || in_step.contains(this)) {
@@ -57,7 +50,7 @@ void ShardExchange::begin(const std::vector<ShardGradient>& gradients, bool part
   }
 }
 
-void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
+void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) const {
   if (!layer.use) {
     if (!layer.rule.keeps_something()) return;
     layer.use = std::make_shared<LayerUse>();
@@ -65,8 +58,31 @@ void ShardExchange::see_use(LayerState& layer, const ShardGradient& gradient) {
   }
   if (gradient.weights.numbers.numel() == 0) return;  // nothing shows in an empty shard
   layer.use->gradient_comes(gradient.weights, gradient.sum.value_or(at::Tensor()));
-  FsdpCompression::check_received_once(layer, layer.use->take_findings(), "");
+  const std::string misuse = FsdpCompression::misuse_of(layer, layer.use->take_findings(), "");
+  if (!misuse.empty()) {
+    abort("rank " + std::to_string(compression_->rank_) + " gave up: " + misuse);
+    TORCH_CHECK_VALUE(false, "gradwire: ", misuse);
+  }
   layer.use->exchanged(gradient.weights);
+}
+
+void ShardExchange::abort(const std::string& why) const {
+  for (const auto& channel : channels_) channel->communicator()->abort(why);
+}
+
+void ShardExchange::finish(Work& work) const {
+  try {
+    work.wait();
+  } catch (const Error& error) {
+    abort(error.what());
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
+  }
+}
+
+CallSpan ShardExchange::span(const Channel& channel, const char* what, const at::Tensor& tensor,
+                             std::uint64_t step) const {
+  const std::string layer(all_.front().layer->rule.layer_name());
+  return {channel.communicator(), what, layer, tensor.nbytes(), step};
 }
 
 void ShardExchange::see_results(const at::Tensor& shards) const {
@@ -82,7 +98,8 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
                                    const at::Tensor& input, const c10d::ReduceOp& op) {
   const int ranks = channel.size();
   const auto exact = bytes_of(present_, input, channel, bytes_to_all);
-  if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(present_, exact);
+  if (!is_sum(op) || !takes(input, present_, ranks)) return leave_to_group(exact);
+  const CallSpan shown = span(channel, "reduce_scatter", input, compression_->step());
   Work work = channel.communicator()->reduce_scatter(tensors_of(input, present_, ranks, ""),
                                                      gradient_options(op));
   finish(work);
@@ -95,7 +112,8 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
 bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
                                const c10d::ReduceOp& op) {
   const auto exact = bytes_of(present_, tensor, channel, exact_bytes);
-  if (!is_sum(op) || !takes(tensor, present_, 1)) return leave_to_group(present_, exact);
+  if (!is_sum(op) || !takes(tensor, present_, 1)) return leave_to_group(exact);
+  const CallSpan shown = span(channel, "all_reduce", tensor, compression_->step());
   Work work = channel.communicator()->all_reduce(tensors_of(tensor, present_, 1, "/replicas"),
                                                  gradient_options(op));
   finish(work);
@@ -106,11 +124,13 @@ bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
 bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
                                const at::Tensor& input) {
   const int ranks = channel.size();
+  if (!takes(output, all_, ranks)) return false;
   for (Part& part : all_) part.way = weight_way(*part.layer);
   const auto exact = bytes_of(all_, output, channel, bytes_to_all);
-  if (!takes(output, all_, ranks)) return leave_to_group(all_, exact);
+  const std::uint64_t updates = compression_->updates_[update_name()];
+  const CallSpan shown = span(channel, "all_gather", output, updates);
   output.view({ranks, -1})[channel.rank()].copy_(input);
-  OperationOptions options = compression_->options_at(compression_->updates_[update_name()]);
+  OperationOptions options = compression_->options_at(updates);
   options.measure_error = false;  // the errors that are shown are those of gradients
   Work work =
       channel.communicator()->all_gather(tensors_of(output, all_, ranks, "/weight"), options);
@@ -164,9 +184,8 @@ std::vector<std::uint64_t> ShardExchange::bytes_of(const std::vector<Part>& part
   return bytes;
 }
 
-bool ShardExchange::leave_to_group(const std::vector<Part>& parts,
-                                   const std::vector<std::uint64_t>& exact_bytes) const {
-  compression_->ledger_->count_exact(layers_of(parts), exact_bytes);
+bool ShardExchange::leave_to_group(const std::vector<std::uint64_t>& exact_bytes) const {
+  compression_->ledger_->count_exact(layers_of(present_), exact_bytes);
   return false;
 }
 

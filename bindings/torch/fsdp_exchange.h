@@ -26,7 +26,8 @@ class ShardExchange;
 /// Parameters are known by the identity of FSDP's own records of them (`FSDPParam`).
 class FsdpCompression final : public Compression {
  public:
-  explicit FsdpCompression(std::uint64_t seed) : Compression(seed) {}
+  /// `rank` is that in the whole job, for messages.
+  FsdpCompression(int rank, std::uint64_t seed) : Compression(seed), rank_(rank) {}
 
   /// For checkpoints: steps, and by the first parameter of each group, how often an optimizer has
   /// changed the group's weights, on which their random numbers depend.
@@ -37,6 +38,7 @@ class FsdpCompression final : public Compression {
  private:
   friend ShardExchange;
 
+  const int rank_;
   std::set<const ShardExchange*> in_step_;  // those that have been called in the last step so far
   std::map<std::string, std::uint64_t> updates_;
 };
@@ -65,11 +67,15 @@ class ShardExchange {
 
   /// The backward pass of the group is done, and these parameters have a gradient: not those that
   /// are frozen or were not used. `partial`: FSDP2 keeps the result for a later pass, which sums
-  /// over replicas (`set_requires_all_reduce(False)`).
-  void begin(const std::vector<ShardGradient>& gradients, bool partial);
+  /// over replicas (`set_requires_all_reduce(False)`). `channels` lead to all ranks that train the
+  /// model: they are told when this one cannot go on. Throws where what was exchanged before was
+  /// thrown away.
+  void begin(const std::vector<ShardGradient>& gradients,
+             std::vector<std::shared_ptr<Channel>> channels, bool partial);
 
-  // These return false for what codecs cannot take: it is counted as exact, and the caller has the
-  // process group do it. Otherwise they wait until it is done, and throw as `Work::wait`.
+  // These return false for what codecs cannot take: the caller has the process group do it.
+  // Gradients are then counted as exact, weights not at all, as where none are compressed.
+  // Otherwise these wait until it is done, and throw as `Work::wait`.
 
   /// `output` becomes the sum, or average, of this rank's part of all ranks' `input`.
   bool reduce_scatter(const Channel& channel, const at::Tensor& output, const at::Tensor& input,
@@ -90,12 +96,19 @@ class ShardExchange {
     Way way{};  ///< of gradients in this step, or of weights
   };
 
-  /// Throws where what was exchanged before was thrown away.
-  static void see_use(LayerState& layer, const ShardGradient& gradient);
+  void see_use(LayerState& layer, const ShardGradient& gradient) const;
   /// What this rank's shards have become.
   void see_results(const at::Tensor& shards) const;
   const std::string& update_name() const { return all_.front().layer->rule.name; }
   Way weight_way(const LayerState& layer) const;
+  /// Fails the exchanges of all ranks that train the model: they wait for this one, or for others
+  /// that do.
+  void abort(const std::string& why) const;
+  /// Waits. Throws its error as torch's, like that of every exchange.
+  void finish(Work& work) const;
+  /// Shows a call, under the name of the group's first layer.
+  CallSpan span(const Channel& channel, const char* what, const at::Tensor& tensor,
+                std::uint64_t step) const;
   OperationOptions gradient_options(const c10d::ReduceOp& op) const;
 
   /// Whether codecs take it, and it holds the parts so many times.
@@ -109,9 +122,8 @@ class ShardExchange {
                                              const at::Tensor& tensor, const Channel& channel,
                                              Sends sends);
   static std::vector<LayerPtr> layers_of(const std::vector<Part>& parts);
-  /// Counts them. False.
-  bool leave_to_group(const std::vector<Part>& parts,
-                      const std::vector<std::uint64_t>& exact_bytes) const;
+  /// Counts gradients. False.
+  bool leave_to_group(const std::vector<std::uint64_t>& exact_bytes) const;
   void count(const std::vector<Part>& parts, const std::vector<std::uint64_t>& exact_bytes,
              const Work& work) const;
 
@@ -119,7 +131,8 @@ class ShardExchange {
   const std::optional<Way> weights_;
   std::map<const void*, std::size_t> places_;  // in `all_`, by parameter
   std::vector<Part> all_;
-  std::vector<Part> present_;  // those that have a gradient in this step
+  std::vector<Part> present_;                       // those that have a gradient in this step
+  std::vector<std::shared_ptr<Channel>> channels_;  // of the last exchange of gradients
 };
 
 }  // namespace gradwire::pytorch

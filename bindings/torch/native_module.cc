@@ -117,12 +117,12 @@ std::shared_ptr<ShardExchange> make_shard_exchange(
 void begin_shards(ShardExchange& exchange,
                   const std::vector<std::tuple<std::uintptr_t, at::Tensor, at::Tensor,
                                                std::optional<at::Tensor>>>& given,
-                  bool partial) {
+                  std::vector<std::shared_ptr<Channel>> channels, bool partial) {
   std::vector<ShardGradient> gradients;
   for (const auto& [identity, parameter, numbers, sum] : given) {
     gradients.push_back({reinterpret_cast<const void*>(identity), {parameter, numbers}, sum});
   }
-  exchange.begin(gradients, partial);
+  exchange.begin(gradients, std::move(channels), partial);
 }
 
 py::bytes save_residuals(const Channel& channel) {
@@ -244,14 +244,14 @@ PYBIND11_MODULE(_native, module) {
 
   py::class_<FsdpCompression, Compression, std::shared_ptr<FsdpCompression>>(
       module, "FsdpCompression", py::dynamic_attr())
-      .def(py::init<std::uint64_t>(), py::arg("seed"))
+      .def(py::init<int, std::uint64_t>(), py::arg("rank"), py::arg("seed"))
       .def_property("counters", &FsdpCompression::counters, &FsdpCompression::set_counters);
 
   py::class_<ShardExchange, std::shared_ptr<ShardExchange>>(module, "ShardExchange")
       .def(py::init(&make_shard_exchange), py::arg("compression"),
            py::arg("parameters_and_elements"), py::arg("weights") = std::nullopt)
       .def("begin", &begin_shards, py::arg("identities_parameters_numbers_and_sums"),
-           py::arg("partial"))
+           py::arg("channels"), py::arg("partial"))
       .def("reduce_scatter", &ShardExchange::reduce_scatter, py::arg("channel"), py::arg("output"),
            py::arg("input"), py::arg("op"), NoGil())
       .def("all_reduce", &ShardExchange::all_reduce, py::arg("channel"), py::arg("tensor"),

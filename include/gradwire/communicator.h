@@ -256,6 +256,11 @@ class Communicator {
   virtual std::vector<std::byte> save_residuals() const = 0;
   virtual void load_residuals(std::span<const std::byte> bytes) = 0;
 
+  /// For a caller that cannot go on, while others wait for it: every operation that is under way or
+  /// follows fails at once, on all ranks, by an `Error(peer_failed)` with this text (480 bytes at
+  /// most), which says who gave up and why.
+  virtual void abort(const std::string& reason) = 0;
+
   /// Takes what a caller wants to see beside the operations; null unless there is a trace. Lives as
   /// long as the communicator.
   virtual trace::Recorder* recorder() noexcept = 0;

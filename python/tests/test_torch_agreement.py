@@ -127,7 +127,7 @@ def test_a_rank_that_does_not_compress_the_second_model_is_named_within_seconds(
 
 def gathered(channel, numbers: list[float]) -> None:
     """As a rank sends a text, which has no say in its numbers."""
-    compression = FsdpCompression(0)
+    compression = FsdpCompression(0, 0)
     compression.set_rules({1: ("", len(numbers), 0.0)}, "", Plan.parse('{"gradwire_plan": 1}'))
     exchange = ShardExchange(compression, [(1, len(numbers))])
     exchange.all_gather(channel, torch.empty(2 * len(numbers)), torch.tensor(numbers).float())
@@ -416,6 +416,7 @@ def loaded_by_one(rank: int, states) -> str:
 def test_a_rank_that_loads_alone_is_told_so():
     first, second = on_ranks(2, loaded_by_one, on_ranks(2, states_by_step))
     assert "load_state_dict on all ranks" in second, second
+    assert "rank 1 is at step 3 and, before it loaded a checkpoint, was at step 1, where" in second
 
 
 def in_a_mesh(rank: int) -> str:
@@ -423,7 +424,7 @@ def in_a_mesh(rank: int) -> str:
     rows = [distributed.new_group([0, 1]), distributed.new_group([2, 3])]
     columns = [distributed.new_group([0, 2]), distributed.new_group([1, 3])]
     with pytest.raises(ValueError) as refused:
-        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7)
+        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7, 0)
     return str(refused.value)
 
 

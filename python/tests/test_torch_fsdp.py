@@ -67,6 +67,22 @@ def test_it_learns_with_few_bytes(weights):
     assert len({stats.layers["3.weight"].sent_bytes for *_, stats in results}) > 1  # each its own
 
 
+def gathered_as_double(rank: int):
+    policy = MixedPrecisionPolicy(param_dtype=torch.float64, reduce_dtype=torch.float32)
+    model = fully_shard(nn.Linear(64, 64), mp_policy=policy)
+    gradwire.torch.compress(model, "uniform:bits=4", weights="uniform:bits=8")
+    for _ in range(3):
+        model(torch.ones(1, 64)).sum().backward()
+    return gradwire.torch.stats(model).layers["weight"]
+
+
+def test_weights_that_codecs_do_not_take_say_nothing_of_gradients():
+    layer = on_ranks(2, gathered_as_double)[0]
+    assert layer.codec.startswith("uniform:bits=4")
+    assert layer.bytes == 3 * 64 * 64 * 4 // 2
+    assert layer.ratio > 6
+
+
 def compressed_twice(rank: int):
     model = sharded()
     gradwire.torch.compress(model, "none", weights="sign")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import gradwire.torch
 import pytest
 import torch
 from test_torch_ddp import batches, small_model, train
 from test_torch_fsdp import load_weights, sharded, weights_of
 from test_torch_golden_bits import Given
-from torch import nn
+from torch import distributed, nn
 from torch.amp import GradScaler
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -186,6 +188,39 @@ def test_a_gradient_that_is_thrown_away_is_refused():
         assert "no_sync" not in said
     assert on_ranks(2, throws_away, "sign+feedback", False) == ["", ""]
     assert on_ranks(2, throws_away, "sign", True) == ["", ""]
+
+
+def one_throws_away(rank: int, shape: tuple[int, ...]) -> tuple[str, str, float]:
+    """Rank 1 does. What is said on this rank, and after how many seconds it was."""
+    model = fully_shard(small_model(), mesh=mesh_of(shape))
+    gradwire.torch.compress(model, "sign+feedback")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(batches(rank, 6)):
+        distributed.barrier()  # else a replica may hear of it at the end of the step before
+        loss = nn.functional.cross_entropy(model(x), y)
+        began = time.monotonic()
+        try:
+            loss.backward()
+        except (ValueError, distributed.DistBackendError) as error:
+            said = type(error).__name__, str(error), time.monotonic() - began
+            distributed.barrier()  # of gloo: nobody leaves, which would end the waiting of others
+            return said
+        if (rank, step) != (1, 2):
+            optimizer.step()
+        optimizer.zero_grad()
+    raise AssertionError("nothing was refused")
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2)])
+def test_all_ranks_hear_at_once_that_one_has_thrown_away_a_gradient(shape):
+    told = on_ranks(torch.Size(shape).numel(), one_throws_away, shape)
+    kind, own, _ = told.pop(1)
+    assert (kind, "got a gradient that was exchanged" in own) == ("ValueError", True)
+    for kind, said, seconds in told:
+        assert kind == "DistBackendError"
+        assert "rank 1 gave up: " in said
+        assert own.removeprefix("gradwire: ") in said
+        assert seconds < 30  # the deadline is half an hour
 
 
 def scaled(rank: int, codec: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -339,6 +340,29 @@ def test_gradwire_run_takes_a_plan(tmp_path):
     place = f"'9.*' of {tmp_path / 'plan.json'}, line 1"
     assert f"no layer of Sequential matches {place}; there are, for instance, 0.w" in done.stderr
     assert f"gradwire: no layer of any model matched {place}" in done.stderr
+
+
+def compressed_by_script(rank: int, wrap: str) -> tuple[list[str], str]:
+    """What is logged, and the codec."""
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("gradwire").addHandler(handler)
+    model = nn.Sequential(nn.Linear(64, 64))
+    model = Ddp(model) if wrap == "ddp" else fully_shard(model)
+    for codec in ("sign", "fp16"):
+        gradwire.torch.compress(model, codec)
+    return said, gradwire.torch.stats(model).layers["0.weight"].codec
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_a_call_in_the_script_stands_above_the_plan_and_says_so_once(tmp_path, wrap):
+    (tmp_path / "plan.json").write_text('{"gradwire_plan": 1}')
+    environment = {"GRADWIRE": "1", "GRADWIRE_PLAN": str(tmp_path / "plan.json")}
+    first, second = on_ranks(2, compressed_by_script, wrap, environment=environment)
+    said = [line for line in first[0] if "does not travel by the plan" in line]
+    assert len(said) == 1 and f"Sequential does not travel by the plan {tmp_path}" in said[0]
+    assert (first[1], second) == ("fp16", ([], "fp16"))
 
 
 def test_a_plan_for_later_is_announced_as_such(tmp_path):

@@ -11,10 +11,14 @@ import textwrap
 from collections import defaultdict
 from pathlib import Path
 
+import gradwire.torch
 import pytest
 import torch
+from gradwire.torch import channels
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch_ranks import on_ranks
 
 PROGRAM = Path(__file__).resolve().parents[2] / "build" / "gradwire"
@@ -215,6 +219,30 @@ def test_torch_profiler_shows_our_ranges_and_both_files_have_one_clock(job):
     assert len(futures) == STEPS
     for future in futures:
         assert "finished" not in future["args"]  # it says so of those that never ended
+
+
+def sharded(rank: int) -> list[str]:
+    """torch.profiler's names of our ranges."""
+    mesh = init_device_mesh("cpu", (2,))
+    model = fully_shard(nn.Sequential(nn.Linear(64, 128), nn.Linear(128, 64)), mesh=mesh)
+    gradwire.torch.compress(model, weights="uniform:bits=8")
+    with torch.profiler.profile() as profile:
+        for _ in range(STEPS):
+            model(torch.ones(2, 64)).sum().backward()
+    channels.of(mesh.get_group()).close()  # which leaves the trace
+    return [each.name for each in profile.events() if each.name.startswith("gradwire: ")]
+
+
+def test_exchanges_of_fsdp_have_a_track_and_ranges_in_torch_profiler(tmp_path):
+    environment = {"GRADWIRE_TRACE": str(tmp_path / "run")}
+    for ranges in on_ranks(2, sharded, environment=environment):
+        assert ranges.count("gradwire: reduce_scatter") == STEPS
+        assert ranges.count("gradwire: all_gather") >= STEPS
+    spans = [each for each in slices_of(join(tmp_path)) if each.track == "hook"]
+    sums = [each for each in spans if each.name == "reduce_scatter 0.weight"]
+    assert [each.arguments["step"] for each in sums] == 2 * list(range(STEPS))
+    assert {each.arguments["bytes"] for each in sums} == {4 * (64 * 128 + 128 + 128 * 64 + 64)}
+    assert "all_gather 0.weight" in {each.name for each in spans}
 
 
 def lose_a_rank(rank: int) -> str:

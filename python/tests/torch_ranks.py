@@ -87,6 +87,7 @@ def _run(pipe, store, rank, size, backend, environment, function, call) -> None:
         distributed.init_process_group(
             backend, store=distributed.FileStore(store, size), rank=rank, world_size=size
         )
+        distributed.barrier()  # gloo fails where a rank leaves while others still connect to it
         value = function(rank, *_unpacked(call))
         if distributed.is_initialized():
             distributed.destroy_process_group()

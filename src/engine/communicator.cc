@@ -201,6 +201,11 @@ class Ranked final : public Communicator {
     residuals_.load(bytes);
   }
 
+  void abort(const std::string& reason) override {
+    home_.require("communicator");
+    engine_->abort(reason);
+  }
+
  private:
   std::shared_ptr<Operation> make(Collective collective, const OperationOptions& options) {
     home_.require("communicator");

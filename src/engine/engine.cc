@@ -69,6 +69,15 @@ void Engine::submit(std::shared_ptr<Operation> operation) {
   eventfd_write(wake_.get(), 1);
 }
 
+void Engine::abort(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    aborted_because_ = reason;
+    news_.store(true, std::memory_order_release);
+  }
+  eventfd_write(wake_.get(), 1);
+}
+
 void Engine::run() {
   pthread_setname_np(pthread_self(), "gradwire");
   std::optional<Deadline> leave_by;
@@ -104,12 +113,15 @@ bool Engine::messages_left() const {
 bool Engine::take_submitted() {
   if (!news_.load(std::memory_order_acquire)) return false;
   std::vector<std::shared_ptr<Operation>> taken;
+  std::optional<std::string> aborted_because;
   {
     const std::lock_guard lock(mutex_);
     taken.swap(submitted_);
+    aborted_because.swap(aborted_because_);
     stopping_ = stop_;
     news_.store(false, std::memory_order_relaxed);
   }
+  if (aborted_because) fail(Error(ErrorCode::peer_failed, *aborted_because), options_.rank);
   for (auto& operation : taken) {
     if (broken_) {
       operation->finish(*broken_);

@@ -50,6 +50,9 @@ class Engine final : private Inbox {
   /// From any thread. The operation's work is finished when it is done or has failed.
   void submit(std::shared_ptr<Operation> operation);
 
+  /// From any thread. Fails all operations, here and on all other ranks, which hear the reason.
+  void abort(const std::string& reason);
+
   /// The longest message that fits a lane.
   std::size_t lane_bytes() const { return lanes_[0].arena.size(); }
 
@@ -120,6 +123,7 @@ class Engine final : private Inbox {
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Operation>> submitted_;  // guarded by mutex_
+  std::optional<std::string> aborted_because_;         // guarded by mutex_
   bool stop_ = false;                                  // guarded by mutex_
   std::atomic<bool> news_{false};  // set with the mutex held, so that the thread need not take it
 

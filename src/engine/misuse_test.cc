@@ -91,6 +91,22 @@ TEST(Tensors, of_the_same_name_are_refused_in_one_call) {
   alone->all_reduce(nameless).wait();
 }
 
+TEST(Abort, fails_what_is_under_way_and_what_follows_on_all_ranks_and_says_why) {
+  auto ranks = Communicator::in_process(3);
+  std::vector<Work> waiting = {ranks[0]->barrier(), ranks[2]->barrier()};
+  ranks[1]->abort("rank 1 gave up: its numbers are wrong");
+  waiting.push_back(ranks[1]->barrier());
+  for (Work& work : waiting) {
+    try {
+      work.wait();
+      ADD_FAILURE() << "did not fail";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::peer_failed);
+      EXPECT_STREQ(error.what(), "rank 1 gave up: its numbers are wrong");
+    }
+  }
+}
+
 TEST(Connect, one_rank_alone_hears_of_mistakes_that_others_would) {
   for (const ConnectOptions& wrong :
        {ConnectOptions{.store = "nfs:/x"}, ConnectOptions{.security = {.encryption = "yes"}},

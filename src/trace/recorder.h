@@ -29,7 +29,7 @@ using Text = std::uint32_t;
 enum class Kind : std::uint8_t {
   step,       ///< of a lane: encode, send, …
   operation,  ///< from the call to its end
-  hook,       ///< the caller's thread hands a bucket over
+  hook,       ///< a call by DDP or FSDP2
   future,     ///< from the hook to the completed future
 };
 inline constexpr std::uint8_t kKinds = 4;

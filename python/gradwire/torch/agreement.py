@@ -59,15 +59,18 @@ def check(
         )
 
 
-def check_steps(groups: Iterable[distributed.ProcessGroup], title: str, step: int) -> None:
+def check_steps(
+    groups: Iterable[distributed.ProcessGroup], title: str, step: int, step_before: int
+) -> None:
     """All ranks of the groups call it together, before an exchange of the model of this `title`.
 
     Raises `ValueError` as `check` does unless they are at the same step, on which ways and random
-    numbers depend. Waits as long as an exchange does: this is part of one.
+    numbers depend. Waits as long as an exchange does: this is part of one. `step_before` is where
+    this rank was before it loaded a checkpoint, and others still are if they have loaded none.
     """
     found = ""
     for group in groups:
-        found = _compare_steps(group, title, step, found)
+        found = _compare_steps(group, title, step, step_before, found)
     if found:
         raise ValueError(
             f"gradwire: ranks do not agree: {found} of {title}; load checkpoints of the same step "
@@ -75,7 +78,9 @@ def check_steps(groups: Iterable[distributed.ProcessGroup], title: str, step: in
         )
 
 
-def _compare_steps(group: distributed.ProcessGroup, title: str, step: int, found: str) -> str:
+def _compare_steps(
+    group: distributed.ProcessGroup, title: str, step: int, step_before: int, found: str
+) -> str:
     """As `_compare`."""
     ranks = distributed.get_process_group_ranks(group)
     try:
@@ -84,8 +89,10 @@ def _compare_steps(group: distributed.ProcessGroup, title: str, step: int, found
     except distributed.DistBackendError as error:
         reason = str(error).removeprefix("gradwire: ")
         raise distributed.DistBackendError(
-            f"gradwire: ranks could not compare at which step of {title} they are: {reason}; call "
-            "gradwire.torch.load_state_dict on all ranks, between the same steps"
+            f"gradwire: ranks could not compare at which step of {title} they are: rank "
+            f"{distributed.get_rank()} is at step {step} and, before it loaded a checkpoint, was "
+            f"at step {step_before}, where others may be still; call "
+            f"gradwire.torch.load_state_dict on all ranks, between the same steps ({reason})"
         ) from error
     if heard := next(filter(None, (each[_HEARD] for each in told)), ""):
         return heard

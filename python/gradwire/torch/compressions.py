@@ -16,6 +16,7 @@ from .numbered import Numbered
 
 def _set_counters(compression: Compression, counters: Any) -> None:
     done = stats.steps_of(compression)
+    compression.step_before_load = compression.steps
     compression.counters = counters
     if compare := getattr(compression, "compare_steps", None):
         compression.before_first_exchange = compare  # the first from here on
@@ -63,6 +64,7 @@ def check_scaler() -> None:
 
 def _kept(model: Module, who: stats.Who, compression: Compression) -> Compression:
     compression.who = who
+    compression.step_before_load = compression.steps
     finalize(model, _keep_stats, compression).atexit = False
     return compression
 

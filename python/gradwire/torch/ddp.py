@@ -58,6 +58,7 @@ def compress(model: Ddp, chosen: settings.Settings) -> None:
         _apply(chosen, model, compression)
     compression.before_first_exchange = compression.compare_steps
     _begin(model, compression, chosen)
+    report.by_script(compression.who)
 
 
 def _compress_from_first_exchange(model: Ddp, chosen: settings.Settings) -> None:
@@ -142,7 +143,9 @@ def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
 
     def compare() -> None:
         model = owner()
-        agreement.check_steps([model.process_group], title, compressions.of(model).steps)
+        compression = compressions.of(model)
+        at = compression.steps, compression.step_before_load
+        agreement.check_steps([model.process_group], title, *at)
 
     return compare
 

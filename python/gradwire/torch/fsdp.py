@@ -45,6 +45,7 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
     _apply(compressions.number(model), sharded, compression, chosen)
     _install(groups, compression, weights)
     _report(sharded, compression, chosen)
+    report.by_script(compression.who)
 
 
 def _compress_from_first_exchange(model: FSDPModule, chosen: settings.Settings) -> None:
@@ -188,7 +189,7 @@ def _held(model: FSDPModule, sharded: _Sharded, chosen: settings.Settings) -> Fs
         sharded.ranks,
         all(group.rank() == 0 for group in sharded.process_groups),
     )
-    compression = FsdpCompression(chosen.seed)
+    compression = FsdpCompression(distributed.get_rank(), chosen.seed)
     compression.compare_steps = _comparison_of_steps(model, sharded)
     compressions.hold(model, who, compression)
     _apply(None, sharded, compression, chosen)
@@ -201,8 +202,9 @@ def _comparison_of_steps(model: FSDPModule, sharded: _Sharded) -> Callable[[], N
     owner = ref(model)  # which owns its compression, and so this
 
     def compare() -> None:
-        steps = compressions.of(owner()).steps
-        agreement.check_steps(sharded.process_groups, sharded.title, steps)
+        compression = compressions.of(owner())
+        at = compression.steps, compression.step_before_load
+        agreement.check_steps(sharded.process_groups, sharded.title, *at)
 
     return compare
 
@@ -219,10 +221,11 @@ def _apply(
 
 
 def _install(groups: list[ParamGroup], compression: FsdpCompression, weights: str | None) -> None:
+    process_groups = _process_groups(groups)
     for group in groups:
         shards = [(id(each), each.padded_sharded_param_size.numel()) for each in group.fsdp_params]
         exchange = ShardExchange(compression, shards, weights)
-        group._reduce_scatter_comm = _CompressedReduceScatter(exchange)
+        group._reduce_scatter_comm = _CompressedReduceScatter(exchange, process_groups)
         if weights is not None:
             group._all_gather_comm = _CompressedAllGather(exchange, group)
         elif isinstance(group._all_gather_comm, _CompressedAllGather):
@@ -246,6 +249,12 @@ class _Exchange:
 class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
     """Gradients: summed into shards, and over replicas of shards where there are any (HSDP)."""
 
+    def __init__(
+        self, exchange: ShardExchange, process_groups: list[distributed.ProcessGroup]
+    ) -> None:
+        super().__init__(exchange)
+        self.process_groups = process_groups
+
     def begin(self, records: list, *, partial: bool) -> None:
         """These parameters have a gradient in this pass: not those that are frozen or were not
         used. `partial`: a later pass sums it up over replicas."""
@@ -254,6 +263,7 @@ class _CompressedReduceScatter(_Exchange, _fsdp_api.ReduceScatter):
                 (id(each), shard := each.sharded_param, _local(shard), _local(shard.grad))
                 for each in records
             ],
+            [channels.of(group) for group in self.process_groups],
             partial,
         )
 

@@ -21,7 +21,7 @@ import gradwire
 
 from . import channels, compressions, residual_settings, settings
 from ._native import Plan, Way, least_sparse_elements, matches
-from .stats import LayerStats, Stats, human
+from .stats import LayerStats, Stats, Who, human
 
 FSDP1 = (
     "FSDP1 (FullyShardedDataParallel), which gradwire does not compress: use fully_shard and "
@@ -129,6 +129,23 @@ def patterns_of_environment(chosen: settings.Settings, model: str, names: list[s
                 place,
                 ", ".join(names[:5]),
             )
+
+
+def by_script(who: Who) -> None:
+    """A script compresses a model by a call of its own, in the place of a plan that was given."""
+    if who.is_first and settings.plan_path():
+        _say_that_plan_is_not_used(who.model, settings.plan_path())
+
+
+@functools.cache
+def _say_that_plan_is_not_used(model: str, path: str) -> None:
+    _log.warning(
+        "gradwire: %s does not travel by the plan %s (--plan or GRADWIRE_PLAN), as the script says "
+        "itself how it does: leave out one of them, or give the plan to "
+        "gradwire.torch.compress(model, plan=...)",
+        model,
+        path,
+    )
 
 
 def speak_at_end() -> None:

@@ -141,7 +141,7 @@ def from_environment() -> Settings:
     """``GRADWIRE_CODEC`` and ``GRADWIRE_EXACT`` (patterns with commas), or ``GRADWIRE_PLAN``, the
     path of a plan.
     """
-    if path := os.environ.get("GRADWIRE_PLAN"):
+    if path := plan_path():
         for flag in ("codec", "exact", "residual"):
             variable = f"GRADWIRE_{flag.upper()}"
             if os.environ.get(variable, "0") not in ("", "0"):
@@ -155,6 +155,11 @@ def from_environment() -> Settings:
         codec=checked_way(os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC)),
         exact=tuple(sorted(pattern for pattern in patterns if pattern)),
     )
+
+
+def plan_path() -> str:
+    """Of the plan for unchanged scripts, or none: ``GRADWIRE_PLAN``."""
+    return os.environ.get("GRADWIRE_PLAN", "")
 
 
 def plan_text(given: str | os.PathLike | Mapping | Plan) -> str:
