@@ -105,8 +105,9 @@ Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) no
   const bool sum = step.place == Place::sum;
   lane.segments.clear();
   each_part(lane, [&](const Part& part) {
-    // Sums draw other numbers than the inputs they are made of.
-    const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
+    // Sums draw other numbers than the inputs they are made of; replicas draw the same everywhere.
+    const std::uint32_t who = step.replicated ? 2 * ranks : sum ? ranks + rank : rank;
+    const RandomKey key{operation.seed, operation.step, part.item.name, who};
     const Source& source = part.source;
     if (step.exact) {
       lane.segments.push_back({{exact_codec(), part.numbers(step.place), {key, part.first}}});
@@ -224,7 +225,7 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
                  std::span<float> scratch) noexcept {
   Residual& residual = *part.residual();
   const SegmentView message = made.frame.segment(made.index);
-  const Dtype delivered = lane.of_finished() ? part.output.dtype : Dtype::f32;
+  const Dtype delivered = lane.step().sum == Sum::delivered ? part.output.dtype : Dtype::f32;
   const std::span<const float> wanted(static_cast<const float*>(made.numbers.data),
                                       made.numbers.count);
   if (message.codec.traits().sparse) {

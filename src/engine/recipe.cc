@@ -155,8 +155,8 @@ const Codec& exact_codec() {
 Routine::Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me)
     : schedule(algorithm.make(collective, ranks, me)),
       lifetimes(lifetimes_of(schedule)),
-      copies(algorithm.copies),
-      has_exact(algorithm.has_exact) {}
+      copies(algorithm.copies(collective, ranks)),
+      has_exact(algorithm.has_exact()) {}
 
 Line make_line(std::vector<std::uint32_t> items, std::span<const Shape> shapes,
                std::shared_ptr<const Routine> routine, const PieceLimits& limits,

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "collective/algorithms.h"
 #include "collective/lifetimes.h"
 #include "collective/schedule.h"
 #include "engine/layout.h"
