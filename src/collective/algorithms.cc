@@ -17,7 +17,7 @@ namespace {
 using Kind = Hop::Kind;
 
 Algorithm named(std::string name, std::string summary, const char* option) {
-  return {std::move(name), std::move(summary), Option::parse(option).segments()};
+  return {std::move(name), std::move(summary), Option::parse(option).legs()};
 }
 
 /// Those of which at least one makes or passes on as many messages as any does: the ends of all
@@ -35,12 +35,12 @@ std::set<Rank> busiest(const Ranks& ranks) {
 }  // namespace
 
 std::string Algorithm::refusal(Collective collective, const Ranks& ranks) const {
-  const std::string reason = refusal_of(segments, collective, ranks);
+  const std::string reason = refusal_of(legs, collective, ranks);
   return reason.empty() ? "" : fmt::format("{} cannot be taken: {}", name, reason);
 }
 
 Schedule Algorithm::make(Collective collective, const Ranks& ranks, Rank me) const {
-  return make_schedule(segments, collective, ranks, me);
+  return make_schedule(legs, collective, ranks, me);
 }
 
 std::uint32_t Algorithm::copies(Collective collective, const Ranks& ranks) const {
@@ -51,7 +51,7 @@ std::uint32_t Algorithm::copies(Collective collective, const Ranks& ranks) const
   return most;
 }
 
-bool Algorithm::has_exact() const { return std::ranges::any_of(segments, &Segment::exact); }
+bool Algorithm::has_exact() const { return std::ranges::any_of(legs, &Leg::exact); }
 
 const std::vector<Algorithm>& algorithms() {
   static const std::vector<Algorithm> kAll{
@@ -93,7 +93,7 @@ Algorithm find_algorithm(std::string_view name) {
         ErrorCode::invalid_argument,
         fmt::format("'{}' encodes on a second device, and there is none: leave out @other", name));
   }
-  return {std::string(name), "", option.segments()};
+  return {std::string(name), "", option.legs()};
 }
 
 Algorithm find_algorithm(std::string_view name, Collective collective, const Ranks& ranks) {

@@ -1,6 +1,6 @@
 // The ways to go that have a name, and all others.
 //
-// An algorithm is a list of segments. Those with a name are what people write in a route; whoever
+// An algorithm is a list of legs. Those with a name are what people write in a route; whoever
 // wants another writes an option out, see option.h.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace gradwire {
 struct Algorithm {
   std::string name;
   std::string summary;
-  std::vector<Segment> segments;
+  std::vector<Leg> legs;
 
   /// Why these ranks cannot use it for this collective; empty when they can.
   std::string refusal(Collective collective, const Ranks& ranks) const;

@@ -233,24 +233,24 @@ std::string Option::text() const {
   return text;
 }
 
-std::vector<Segment> Option::segments() const {
-  std::vector<Segment> segments;
+std::vector<Leg> Option::legs() const {
+  std::vector<Leg> legs;
   std::array<bool, kLevels> begun{};  // by a hop whose other half is to come
   bool encoded = false;
   for (const Action& action : actions_) {
     if (action.move == Move::decode) encoded = false;
     if (action.move == Move::encode) {
       encoded = true;
-      segments.push_back({});
+      legs.push_back({});
     }
     if (!is_hop(action)) continue;
-    if (!encoded) segments.push_back({.exact = true, .hops = {}});
+    if (!encoded) legs.push_back({.exact = true, .hops = {}});
     bool& paired = begun[static_cast<std::size_t>(action.level)];
     const Hop hop = hop_of(action, paired);
     paired = hop.moves() || hop.kind == Hop::Kind::up;
-    segments.back().hops.push_back(hop);
+    legs.back().hops.push_back(hop);
   }
-  return segments;
+  return legs;
 }
 
 bool Option::has_codec() const noexcept { return encodings() > 0; }

@@ -80,11 +80,11 @@ struct Hop {
 
 /// Hops between an encoding and its decoding: messages are passed on as they are. `around` and `up`
 /// are alone in theirs.
-struct Segment {
+struct Leg {
   bool exact = false;  ///< by no codec
   std::vector<Hop> hops;
 
-  friend bool operator==(const Segment&, const Segment&) = default;
+  friend bool operator==(const Leg&, const Leg&) = default;
 };
 
 class Option {
@@ -96,7 +96,7 @@ class Option {
   std::string text() const;
 
   const std::vector<Action>& actions() const noexcept { return actions_; }
-  std::vector<Segment> segments() const;
+  std::vector<Leg> legs() const;
 
   bool has_codec() const noexcept;   ///< something is encoded by the tensor's codec
   bool has_levels() const noexcept;  ///< it tells hosts from one another

@@ -58,13 +58,13 @@ TEST(Options, that_cannot_be_followed_say_what_may_stand_there) {
   }
 }
 
-TEST(Options, become_segments_in_which_nothing_is_added_up) {
+TEST(Options, become_legs_in_which_nothing_is_added_up) {
   using Kind = Hop::Kind;
-  const auto segments =
+  const auto legs =
       Option::parse("inside.reduce_scatter-encode-between.all_gather-inside.all_gather-decode")
-          .segments();
-  EXPECT_EQ(segments,
-            (std::vector<Segment>{
+          .legs();
+  EXPECT_EQ(legs,
+            (std::vector<Leg>{
                 {true, {{Kind::to_owners, Level::inside}}},
                 {false, {{Kind::to_all, Level::between}, {Kind::from_owners, Level::inside}}}}));
 }
@@ -76,7 +76,7 @@ constexpr std::pair<Rank, Rank> kShapes[] = {{2, 2}, {3, 2}, {2, 3}, {4, 1}, {1,
 template <class Visit>
 void each_case(Visit visit) {
   for (const Option& option : all_options()) {
-    const Algorithm algorithm{option.text(), "", option.segments()};
+    const Algorithm algorithm{option.text(), "", option.legs()};
     for (const auto& [hosts, per_host] : kShapes) {
       const Ranks ranks{.count = hosts * per_host, .per_host = per_host};
       SCOPED_TRACE(option.text() + ", " + std::to_string(hosts) + " hosts with " +

@@ -17,7 +17,7 @@ namespace {
 using Kind = Hop::Kind;
 constexpr std::array kAllLevels{Level::all, Level::inside, Level::between};
 
-/// Messages of one segment that a rank may have to handle: beyond that nobody would take it.
+/// Messages of one leg that a rank may have to handle: beyond that nobody would take it.
 constexpr std::uint64_t kMostMessages = 1 << 16;
 
 // ---------------------------------------------------------------------------------------------
@@ -59,11 +59,11 @@ std::vector<Rank> children_of(Rank place, Rank count) {
 }
 
 /// The hops that somebody makes: among one rank there are none.
-std::vector<Segment> without_idle_hops(std::span<const Segment> segments, const Ranks& ranks) {
-  std::vector<Segment> result;
-  for (const Segment& segment : segments) {
-    Segment real{.exact = segment.exact, .hops = {}};
-    std::ranges::copy_if(segment.hops, std::back_inserter(real.hops),
+std::vector<Leg> without_idle_hops(std::span<const Leg> legs, const Ranks& ranks) {
+  std::vector<Leg> result;
+  for (const Leg& leg : legs) {
+    Leg real{.exact = leg.exact, .hops = {}};
+    std::ranges::copy_if(leg.hops, std::back_inserter(real.hops),
                          [&](const Hop& hop) { return size_of(hop.level, ranks) > 1; });
     if (!real.hops.empty()) result.push_back(real);
   }
@@ -71,22 +71,21 @@ std::vector<Segment> without_idle_hops(std::span<const Segment> segments, const 
 }
 
 /// Those of an all_reduce's that the collective needs.
-std::vector<Segment> segments_for(Collective collective, std::span<const Segment> segments,
-                                  const Ranks& ranks) {
+std::vector<Leg> legs_for(Collective collective, std::span<const Leg> legs, const Ranks& ranks) {
   if (ranks.count == 1) return {};
-  if (collective == Collective::all_reduce) return without_idle_hops(segments, ranks);
-  if (collective == Collective::reduce_scatter) return {segments.front()};
-  if (collective != Collective::barrier) return {segments.back()};
-  return {{false, {{Kind::up, Level::all}}}, segments.back()};
+  if (collective == Collective::all_reduce) return without_idle_hops(legs, ranks);
+  if (collective == Collective::reduce_scatter) return {legs.front()};
+  if (collective != Collective::barrier) return {legs.back()};
+  return {{false, {{Kind::up, Level::all}}}, legs.back()};
 }
 
 // ---------------------------------------------------------------------------------------------
 
-/// Writes one rank's schedule, segment after segment.
-class Traveller {
+/// Writes one rank's schedule, leg after leg.
+class LegWriter {
  public:
-  Traveller(std::span<const Segment> segments, Collective collective, const Ranks& ranks, Rank me)
-      : segments_(segments_for(collective, segments, ranks)),
+  LegWriter(std::span<const Leg> legs, Collective collective, const Ranks& ranks, Rank me)
+      : legs_(legs_for(collective, legs, ranks)),
         collective_(collective),
         ranks_(ranks),
         me_(me),
@@ -99,7 +98,7 @@ class Traveller {
 
   Schedule travel() && {
     if (ranks_.count == 1 && has_sums(collective_)) program_.sum_alone();
-    for (at_ = 0; at_ < segments_.size(); ++at_) {
+    for (at_ = 0; at_ < legs_.size(); ++at_) {
       const Hop first = hops().front();
       if (first.kind == Kind::around) {
         go_around(first.level);
@@ -124,9 +123,9 @@ class Traveller {
   LevelState& state(Level level) { return states_[static_cast<std::size_t>(level)]; }
   const LevelState& state(Level level) const { return states_[static_cast<std::size_t>(level)]; }
 
-  const Segment& segment() const { return segments_[at_]; }
-  const std::vector<Hop>& hops() const { return segment().hops; }
-  bool is_last() const { return at_ + 1 == segments_.size(); }
+  const Leg& leg() const { return legs_[at_]; }
+  const std::vector<Hop>& hops() const { return leg().hops; }
+  bool is_last() const { return at_ + 1 == legs_.size(); }
 
   Circle circle(Level level) const { return circle_of(level, ranks_, me_); }
   Rank place_at(Level level, Rank rank) const { return circle_of(level, ranks_, rank).me; }
@@ -134,8 +133,8 @@ class Traveller {
   /// Owners at a level, or 1.
   std::uint32_t owners(Level level) const { return owners_[static_cast<std::size_t>(level)]; }
   std::uint32_t count_owners(Level level) const {
-    for (const Segment& segment : segments_) {
-      for (const Hop& hop : segment.hops) {
+    for (const Leg& leg : legs_) {
+      for (const Hop& hop : leg.hops) {
         const bool owns = hop.kind == Kind::around || hop.kind == Kind::to_owners ||
                           hop.kind == Kind::from_owners;
         if (hop.level == level && owns) return size_of(level, ranks_);
@@ -206,7 +205,7 @@ class Traveller {
   }
   void encode(Chunks chunks, std::uint16_t slot = kOutgoing) {
     program_.encode(from_, chunks, slot,
-                    {.exact = segment().exact, .replicated = is_replicated(), .sum = sum()});
+                    {.exact = leg().exact, .replicated = is_replicated(), .sum = sum()});
   }
   void keep(Chunks chunks, std::uint16_t slot = kOutgoing) {
     if (is_keeper()) program_.keep(from_, chunks, slot, sum());
@@ -234,10 +233,10 @@ class Traveller {
     return !hop.moves() || targets(hop, message).empty();
   }
 
-  // ---- The messages of a segment. Every rank gets them in an order that all ranks know: by the
+  // ---- The messages of a leg. Every rank gets them in an order that all ranks know: by the
   // hops, and within one by senders, each of which passes them on in its own order.
 
-  /// Messages are never cut: numbers are, into the parts of all owners to whom the segment leads.
+  /// Messages are never cut: numbers are, into the parts of all owners to whom the leg leads.
   void add_parts(Chunks whole, std::size_t hop, std::vector<Chunks>& to) const {
     while (hop < hops().size() && hops()[hop].kind != Kind::to_owners) ++hop;
     if (hop == hops().size()) return to.push_back(whole);
@@ -291,7 +290,7 @@ class Traveller {
     return messages;
   }
 
-  // ---- A segment
+  // ---- A leg
 
   /// A message that waits for its turn.
   struct Waiting {
@@ -459,7 +458,7 @@ class Traveller {
     if (own && !message.kept) keep(message.chunks, message.slot);
     if (own && is_last()) {
       program_.echo(from_, message.chunks, message.slot);
-    } else if (!own || !segment().exact) {  // an exact message is what it was made of
+    } else if (!own || !leg().exact) {  // an exact message is what it was made of
       program_.decode(message.slot, is_last() ? Place::output : Place::sum, message.chunks);
     }
   }
@@ -542,13 +541,13 @@ class Traveller {
     }
   }
 
-  const std::vector<Segment> segments_;
+  const std::vector<Leg> legs_;
   const Collective collective_;
   const Ranks ranks_;
   const Rank me_;
   const std::array<std::uint32_t, kLevels> owners_;
   Program program_;
-  std::size_t at_ = 0;  // the segment
+  std::size_t at_ = 0;  // the leg
   std::array<LevelState, kLevels> states_{};
   Place from_ = Place::input;  // where numbers are that are sent next
   Rank added_up_ = 1;          // ranks whose numbers are in each sum
@@ -558,48 +557,47 @@ class Traveller {
   bool own_entered_ = false;       // one's own numbers, before their turn
 };
 
-/// Messages of one segment that come to a rank, about.
-std::uint64_t messages_in(const Segment& segment, const Ranks& ranks) {
+/// Messages of one leg that come to a rank, about.
+std::uint64_t messages_in(const Leg& leg, const Ranks& ranks) {
   std::uint64_t each = 1, merged = 1;
-  for (const Hop& hop : segment.hops) {
+  for (const Hop& hop : leg.hops) {
     each *= size_of(hop.level, ranks);
     merged *= hop.merges() ? size_of(hop.level, ranks) : 1;
   }
-  return segment.hops.size() > 1 ? std::max(each, merged * ranks.count) : each;
+  return leg.hops.size() > 1 ? std::max(each, merged * ranks.count) : each;
 }
 
-bool is_one_hop(const Segment& segment, std::initializer_list<Kind> kinds) {
-  const Hop& hop = segment.hops.front();
-  return segment.hops.size() == 1 && hop.level == Level::all &&
+bool is_one_hop(const Leg& leg, std::initializer_list<Kind> kinds) {
+  const Hop& hop = leg.hops.front();
+  return leg.hops.size() == 1 && hop.level == Level::all &&
          std::ranges::find(kinds, hop.kind) != kinds.end();
 }
 
 }  // namespace
 
-std::string refusal_of(std::span<const Segment> segments, Collective collective,
-                       const Ranks& ranks) {
+std::string refusal_of(std::span<const Leg> legs, Collective collective, const Ranks& ranks) {
   const bool known = collective == Collective::all_reduce ||
                      (collective == Collective::reduce_scatter &&
-                      is_one_hop(segments.front(), {Kind::to_owners, Kind::around})) ||
+                      is_one_hop(legs.front(), {Kind::to_owners, Kind::around})) ||
                      (collective == Collective::all_gather &&
-                      is_one_hop(segments.back(), {Kind::from_owners, Kind::around})) ||
+                      is_one_hop(legs.back(), {Kind::from_owners, Kind::around})) ||
                      ((collective == Collective::broadcast || collective == Collective::barrier) &&
-                      is_one_hop(segments.back(), {Kind::from_root}));
+                      is_one_hop(legs.back(), {Kind::from_root}));
   if (!known) return fmt::format("it is not for {}", name_of(collective));
   const bool has_levels = std::ranges::any_of(
-      segments, [](const Segment& segment) { return segment.hops.front().level != Level::all; });
+      legs, [](const Leg& leg) { return leg.hops.front().level != Level::all; });
   if (has_levels && ranks.per_host == 0) return "it needs the same number of ranks on every host";
-  for (const Segment& segment : segments) {
-    const std::uint64_t messages = messages_in(segment, ranks);
+  for (const Leg& leg : legs) {
+    const std::uint64_t messages = messages_in(leg, ranks);
     if (messages <= kMostMessages) continue;
     return fmt::format("each of {} ranks would handle {} messages", ranks.count, messages);
   }
   return "";
 }
 
-Schedule make_schedule(std::span<const Segment> segments, Collective collective, const Ranks& ranks,
+Schedule make_schedule(std::span<const Leg> legs, Collective collective, const Ranks& ranks,
                        Rank me) {
-  return Traveller(segments, collective, ranks, me).travel();
+  return LegWriter(legs, collective, ranks, me).travel();
 }
 
 }  // namespace gradwire

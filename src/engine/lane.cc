@@ -228,9 +228,11 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
   const Dtype delivered = lane.step().sum == Sum::delivered ? part.output.dtype : Dtype::f32;
   const std::span<const float> wanted(static_cast<const float*>(made.numbers.data),
                                       made.numbers.count);
+  // Of sums this rank may have kept something before, when its numbers entered them.
+  const bool sum = lane.step().place == Place::sum;
+  const Into into = sum ? Into::add : Into::assign;
   if (message.codec.traits().sparse) {
-    const bool sum = lane.step().place == Place::sum;
-    residual.keep_all(part.kept_at(), wanted, lane.divisor());
+    residual.keep_all(part.kept_at(), wanted, lane.divisor(), into);
     auto take = [&](std::span<const std::uint64_t> places, std::span<const float> sent) {
       const std::span<float> rounded = scratch.first(sent.size());
       std::ranges::copy(sent, rounded.begin());
@@ -242,7 +244,7 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
   }
   const Status status = made.frame.decode(made.index, {scratch.data(), scratch.size(), Dtype::f32});
   kernels::round_to(delivered, scratch);
-  residual.keep(part.kept_at(), wanted, scratch, lane.divisor());
+  residual.keep(part.kept_at(), wanted, scratch, lane.divisor(), into);
   return status;
 }
 

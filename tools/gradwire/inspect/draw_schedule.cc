@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/algorithms.h"
 #include "collective/schedule.h"
 #include "collective/validate.h"
 #include "gradwire/error.h"
@@ -190,7 +191,7 @@ class Svg {
 void run(Options options) {
   const Collective collective = parse_collective(options.collective);
   if (options.ranks.count % options.ranks.per_host != 0) options.ranks.per_host = 0;
-  const Algorithm& algorithm = find_algorithm(options.algorithm, collective, options.ranks);
+  const Algorithm algorithm = find_algorithm(options.algorithm, collective, options.ranks);
   const auto schedules = make_all(algorithm, collective, options.ranks);
   if (const auto problem = validate(schedules, collective, options.ranks)) {
     throw Error(ErrorCode::invalid_argument, "this schedule is wrong: " + *problem);
