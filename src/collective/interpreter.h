@@ -5,7 +5,7 @@
 //   using Value = …;                                    copyable, default-constructible
 //   Value input(Rank rank, std::uint32_t chunk);        what the caller hands over
 //   Value take(const Value& value);                     what is exchanged of it
-//   Value encode(const Value& value, Rank rank);        what a message of it decodes to
+//   Value encode(const Value& value, const Step& step); what a message of it decodes to
 //   Value add(const Value& sum, const Value& value);
 //   Value finish(const Value& sum);
 //
@@ -14,6 +14,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -72,10 +74,17 @@ class Interpreter {
 
   /// What messages, and with `sums` rounding, take and nobody keeps, or somebody twice; or nothing.
   std::optional<std::string> lost(bool sums) const {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> replicas_kept;
     for (const Message& message : messages_) {
-      if (message.kept == 1) continue;
+      if (message.replicated) replicas_kept[{message.first, message.count}] += message.kept;
+      if (message.kept == 1 || message.replicated) continue;
       return "what a message of rank " + std::to_string(message.maker) + " lacks of chunk " +
              std::to_string(message.first) + " is kept " + std::to_string(message.kept) + " times";
+    }
+    for (const auto& [chunks, kept] : replicas_kept) {
+      if (kept == 1) continue;
+      return "what replicated messages lack of chunk " + std::to_string(chunks.first) +
+             " is kept " + std::to_string(kept) + " times";
     }
     for (std::uint32_t chunk = 0; sums && chunk < chunks_; ++chunk) {
       if (roundings_kept_[chunk] == 1) continue;
@@ -102,6 +111,8 @@ class Interpreter {
     Rank maker;            // who encoded it
     Place place;           // of what
     std::uint32_t writes;  // to the first chunk's sum, until then
+    bool replicated;
+    Sum sum;
     std::uint32_t kept = 0;
   };
   struct Queued {
@@ -113,7 +124,7 @@ class Interpreter {
   struct State {
     std::size_t at = 0;
     std::vector<std::uint32_t> slots;  // messages
-    std::uint32_t unused = 0;          // bit s: the message of slot s was neither sent nor decoded
+    std::uint64_t unused = 0;          // bit s: the message of slot s was neither sent nor decoded
     Rank waits_for = kNone;
   };
 
@@ -190,12 +201,19 @@ class Interpreter {
     if (!in_range(step)) return wrong(rank, step, "there are no such chunks");
     const std::size_t first = rank * chunks_ + step.first;
     const std::uint32_t writes = step.count > 0 ? cells_[first].writes : 0;
-    messages_.push_back({step.first, step.count, values_.size(), rank, step.place, writes});
+    messages_.push_back({step.first, step.count, values_.size(), rank, step.place, writes,
+                         step.replicated, step.sum});
     for (std::size_t i = first; i < first + step.count; ++i) {
-      if (!holds(rank, step, cells_[i])) return false;
-      values_.push_back(algebra_.encode(number(step.place, cells_[i]), rank));
+      if (!holds(rank, step, cells_[i]) || !says_which_sum(rank, step, cells_[i])) return false;
+      values_.push_back(algebra_.encode(number(step.place, cells_[i]), step));
     }
     return fill(rank, state, step, static_cast<std::uint32_t>(messages_.size() - 1));
+  }
+
+  bool says_which_sum(Rank rank, const Step& step, const Cell& cell) {
+    const bool finished = step.place == Place::sum && cell.finished;
+    return finished == (step.sum != Sum::partial) ||
+           wrong(rank, step, "the sum is not as finished as the step says");
   }
 
   /// Whether the message is one of the step's numbers, which are still what they were.
@@ -217,10 +235,10 @@ class Interpreter {
   bool keep(Rank rank, State& state, const Step& step) {
     const std::uint32_t index = look(rank, state, step);
     if (index == kNone || !is_own(rank, step, messages_[index])) return false;
+    if (messages_[index].sum != step.sum) return wrong(rank, step, "the message is of another sum");
     ++messages_[index].kept;
     for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
-      const bool finished = cells_[rank * chunks_ + chunk].finished;
-      if (step.place == Place::sum && finished) ++roundings_kept_[chunk];
+      if (step.sum == Sum::delivered) ++roundings_kept_[chunk];
     }
     return true;
   }
@@ -233,6 +251,11 @@ class Interpreter {
       return wrong(rank, step, "the message holds other chunks");
     }
     if (step.op == Op::echo && !is_own(rank, step, message)) return false;
+    const bool into_sum = step.op == Op::decode_add || step.place == Place::sum;
+    const bool to_output = step.op == Op::echo || !into_sum;
+    if (message.place == Place::sum && to_output != (message.sum == Sum::delivered)) {
+      return wrong(rank, step, "the message is not meant for that");
+    }
     for (std::uint32_t i = 0; i < step.count; ++i) {
       Cell& cell = cells_[rank * chunks_ + step.first + i];
       const Value& value = values_[message.values + i];
@@ -241,6 +264,7 @@ class Interpreter {
         write_sum(cell, algebra_.add(cell.sum, value));
       } else if (step.op == Op::decode && step.place == Place::sum) {
         write_sum(cell, value);
+        cell.finished = message.sum == Sum::complete;
       } else {
         write_output(cell, value);
       }
@@ -291,7 +315,7 @@ class Interpreter {
   /// Puts a message into a slot whose last one has been used.
   bool fill(Rank rank, State& state, const Step& step, std::uint32_t message) {
     if ((state.unused >> step.slot & 1) != 0) return wrong(rank, step, "the slot is still in use");
-    state.unused |= 1u << step.slot;
+    state.unused |= std::uint64_t{1} << step.slot;
     state.slots[step.slot] = message;
     return true;
   }
@@ -301,7 +325,7 @@ class Interpreter {
     return state.slots[step.slot];
   }
   std::uint32_t use(Rank rank, State& state, const Step& step) {
-    state.unused &= ~(1u << step.slot);
+    state.unused &= ~(std::uint64_t{1} << step.slot);
     return look(rank, state, step);
   }
 

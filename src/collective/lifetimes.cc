@@ -112,25 +112,23 @@ std::vector<std::uint32_t> sends_of(const Schedule& schedule) {
   return result;
 }
 
-std::vector<bool> encodes_of_finished(const Schedule& schedule) {
-  std::vector<bool> result(schedule.steps.size());
-  std::vector<bool> finished(schedule.chunks);
-  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
-    const Step& step = schedule.steps[i];
-    if (step.op == Op::finish) {
-      std::fill_n(finished.begin() + step.first, step.count, true);
-    }
-    const bool of_sum = step.op == Op::encode || step.op == Op::keep;
-    result[i] = of_sum && step.place == Place::sum && finished[step.first];
-  }
-  return result;
-}
-
 }  // namespace
 
 Lifetimes lifetimes_of(const Schedule& schedule) {
-  return {chunks_in_one_place(schedule), last_uses(schedule), sends_of(schedule),
-          encodes_of_finished(schedule)};
+  return {chunks_in_one_place(schedule), last_uses(schedule), sends_of(schedule)};
+}
+
+std::uint32_t most_copies(const Schedule& schedule) {
+  const Lifetimes lifetimes = lifetimes_of(schedule);
+  std::vector<std::uint32_t> copies(schedule.chunks);
+  for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
+    const Step& step = schedule.steps[i];
+    if (step.op != Op::encode && lifetimes.sends[i] == 0) continue;
+    for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
+      ++copies[chunk];
+    }
+  }
+  return std::ranges::max(copies);
 }
 
 }  // namespace gradwire

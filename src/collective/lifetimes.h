@@ -16,10 +16,11 @@ struct Lifetimes {
   /// By step: how often its message is sent in all, at the first step that says which chunks it
   /// holds; 0 at all other steps.
   std::vector<std::uint32_t> sends;
-  /// By step: it encodes sums that are complete, or keeps what such a message lacks.
-  std::vector<bool> of_finished;
 };
 
 Lifetimes lifetimes_of(const Schedule& schedule);
+
+/// In how many of the messages that are made or passed on a chunk is, at most.
+std::uint32_t most_copies(const Schedule& schedule);
 
 }  // namespace gradwire

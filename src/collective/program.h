@@ -1,4 +1,4 @@
-// Writes schedules: one call per step, so that an algorithm reads as its paper does.
+// Writes schedules: one call per step.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,32 @@
 
 namespace gradwire {
 
-/// Slots by their use. Most algorithms need no more: what is made is sent or decoded at once.
+/// Slots by their use: what is made is sent, what arrives is decoded, and both at once. Messages
+/// that wait are in others.
 inline constexpr std::uint16_t kOutgoing = 0;
 inline constexpr std::uint16_t kIncoming = 1;
+inline constexpr std::uint16_t kFirstWaiting = 2;
+
+/// Chunks that stand together.
+struct Chunks {
+  std::uint32_t first;
+  std::uint32_t count;
+
+  Chunks(std::uint32_t first_chunk, std::uint32_t how_many = 1)
+      : first(first_chunk), count(how_many) {}
+
+  /// The part of the `index`-th of so many owners.
+  Chunks part(std::uint32_t index, std::uint32_t owners) const {
+    return {first + index * (count / owners), count / owners};
+  }
+};
+
+/// How a message is made; as in `Step`.
+struct Making {
+  bool exact = false;
+  bool replicated = false;
+  Sum sum = Sum::partial;
+};
 
 class Program {
  public:
@@ -22,76 +45,45 @@ class Program {
     if (has_owners(collective)) prepare(Op::fit);
   }
 
-  Program& load(std::uint32_t first, std::uint32_t count = 1) {
-    return put({.op = Op::load, .first = first, .count = count});
+  Program& load(Chunks chunks) { return put({.op = Op::load}, chunks); }
+  Program& add(Chunks chunks) { return put({.op = Op::add}, chunks); }
+  Program& finish(Chunks chunks) { return put({.op = Op::finish}, chunks); }
+  Program& store(Chunks chunks) { return put({.op = Op::store}, chunks); }
+  Program& keep_rounding(Chunks chunks) { return put({.op = Op::keep_rounding}, chunks); }
+  Program& encode(Place place, Chunks chunks, std::uint16_t slot = kOutgoing, Making how = {}) {
+    return put({.op = Op::encode,
+                .place = place,
+                .slot = slot,
+                .exact = how.exact,
+                .replicated = how.replicated,
+                .sum = how.sum},
+               chunks);
   }
-  Program& add(std::uint32_t first, std::uint32_t count = 1) {
-    return put({.op = Op::add, .first = first, .count = count});
+  Program& keep(Place place, Chunks chunks, std::uint16_t slot = kOutgoing,
+                Sum sum = Sum::partial) {
+    return put({.op = Op::keep, .place = place, .slot = slot, .sum = sum}, chunks);
   }
-  Program& finish(std::uint32_t first, std::uint32_t count = 1) {
-    return put({.op = Op::finish, .first = first, .count = count});
+  Program& echo(Place place, Chunks chunks, std::uint16_t slot = kOutgoing) {
+    return put({.op = Op::echo, .place = place, .slot = slot}, chunks);
   }
-  Program& store(std::uint32_t first, std::uint32_t count = 1) {
-    return put({.op = Op::store, .first = first, .count = count});
+  Program& decode(std::uint16_t slot, Place place, Chunks chunks) {
+    return put({.op = Op::decode, .place = place, .slot = slot}, chunks);
   }
-  Program& keep_rounding(std::uint32_t first, std::uint32_t count = 1) {
-    return put({.op = Op::keep_rounding, .first = first, .count = count});
-  }
-  Program& encode(Place place, std::uint32_t first, std::uint32_t count = 1,
-                  std::uint16_t slot = kOutgoing) {
-    return put({.op = Op::encode, .place = place, .slot = slot, .first = first, .count = count});
-  }
-  Program& encode_exactly(Place place, std::uint32_t first, std::uint32_t count = 1,
-                          std::uint16_t slot = kOutgoing) {
-    encode(place, first, count, slot);
-    schedule_.steps.back().exact = true;
-    return *this;
-  }
-  Program& keep(Place place, std::uint32_t first, std::uint32_t count = 1,
-                std::uint16_t slot = kOutgoing) {
-    return put({.op = Op::keep, .place = place, .slot = slot, .first = first, .count = count});
-  }
-  Program& echo(Place place, std::uint32_t first, std::uint32_t count = 1,
-                std::uint16_t slot = kOutgoing) {
-    return put({.op = Op::echo, .place = place, .slot = slot, .first = first, .count = count});
-  }
-  Program& decode(std::uint16_t slot, Place place, std::uint32_t first, std::uint32_t count = 1) {
-    return put({.op = Op::decode, .place = place, .slot = slot, .first = first, .count = count});
-  }
-  Program& decode_add(std::uint16_t slot, std::uint32_t first, std::uint32_t count = 1) {
-    return put({.op = Op::decode_add, .slot = slot, .first = first, .count = count});
+  Program& decode_add(std::uint16_t slot, Chunks chunks) {
+    return put({.op = Op::decode_add, .slot = slot}, chunks);
   }
   Program& send(Rank peer, std::uint16_t slot = kOutgoing) {
-    return put({.op = Op::send, .slot = slot, .peer = peer});
+    return put({.op = Op::send, .slot = slot, .peer = peer}, {0, 0});
   }
   Program& receive(Rank peer, std::uint16_t slot = kIncoming) {
-    return put({.op = Op::receive, .slot = slot, .peer = peer});
-  }
-
-  /// Adds up what `count` ranks contribute, always in the same order, so that the sum does not
-  /// depend on timing: the order of ranks, but one's own numbers come first where they are in the
-  /// sum already. `me` is one's own place among them, `own` where its numbers are; `rank_at(place)`
-  /// says whom to receive from.
-  template <class RankAt>
-  Program& reduce(Place own, Rank me, Rank count, RankAt rank_at, std::uint32_t first,
-                  std::uint32_t chunks = 1) {
-    // a + b is b + a: with place 1 first nothing changes, and there is one copy less.
-    const bool begin_with_own = own == Place::sum || me <= 1;
-    if (begin_with_own && own == Place::input) load(first, chunks);
-    for (Rank from = 0; from < count; ++from) {
-      if (from == me) {
-        if (!begin_with_own) add(first, chunks);
-        continue;
-      }
-      receive(rank_at(from));
-      from == 0 && !begin_with_own ? decode(kIncoming, Place::sum, first, chunks)
-                                   : decode_add(kIncoming, first, chunks);
-    }
-    return *this;
+    return put({.op = Op::receive, .slot = slot, .peer = peer}, {0, 0});
   }
 
   /// What one rank does by itself: nobody loses anything.
-  Program& sum_alone() { return load(0).finish(0).store(0).keep_rounding(0); }
+  Program& sum_alone() {
+    const Chunks all{0, schedule_.chunks};
+    return load(all).finish(all).store(all).keep_rounding(all);
+  }
 
   Schedule done() && { return std::move(schedule_); }
 
@@ -100,7 +92,9 @@ class Program {
     schedule_.preparation.push_back({.op = op, .count = schedule_.chunks});
     return *this;
   }
-  Program& put(Step step) {
+  Program& put(Step step, Chunks chunks) {
+    step.first = chunks.first;
+    step.count = chunks.count;
     schedule_.slots = std::max<std::uint16_t>(schedule_.slots, step.slot + 1);
     schedule_.steps.push_back(step);
     return *this;

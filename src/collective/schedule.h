@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace gradwire {
@@ -60,6 +59,13 @@ inline constexpr std::size_t kOps = 15;
 
 enum class Place : std::uint8_t { input, sum, output };
 
+/// What a sum is of which a message is made.
+enum class Sum : std::uint8_t {
+  partial,    ///< some ranks' numbers are missing
+  complete,   ///< and finished; those who decode the message go on with it
+  delivered,  ///< and finished; all ranks decode the message into their outputs
+};
+
 /// One step; which fields count is said at the op. Steps of one schedule run in their order.
 struct Step {
   Op op;
@@ -69,6 +75,9 @@ struct Step {
   std::uint32_t count = 0;
   Rank peer = 0;       ///< send, receive
   bool exact = false;  ///< encode: by no codec, whatever the way of the tensor
+  /// encode: other ranks make the same message, of the same sum; one of them keeps what it lacks.
+  bool replicated = false;
+  Sum sum = Sum::partial;  ///< encode, keep: of sums
 
   friend bool operator==(const Step&, const Step&) = default;
 };
@@ -88,25 +97,6 @@ struct Ranks {
   Rank per_host = 1;  ///< 0 when hosts have different numbers of ranks
   Rank root = 0;      ///< of a broadcast
 };
-
-/// "sra", …; one file each, listed in algorithms.cc.
-struct Algorithm {
-  std::string_view name;
-  std::string_view summary;
-  /// Why these ranks cannot use it for this collective; empty when they can.
-  std::string_view (*refusal)(Collective collective, const Ranks& ranks);
-  Schedule (*make)(Collective collective, const Ranks& ranks, Rank me);
-  /// In so many of the messages that one rank makes or passes on is the same chunk, at most:
-  /// whoever executes a schedule needs memory for them.
-  std::uint32_t copies;
-  bool has_exact = false;  ///< some rank encodes messages exactly, whatever the way
-};
-
-/// All algorithms, in the order in which help texts list them.
-const std::vector<const Algorithm*>& algorithms();
-
-/// Throws `Error(invalid_argument)` that lists what exists, or says why these ranks cannot use it.
-const Algorithm& find_algorithm(std::string_view name, Collective collective, const Ranks& ranks);
 
 /// Those in which every rank owns a chunk, or can.
 constexpr bool has_owners(Collective collective) noexcept {

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <map>
 #include <random>
 
 #include "collective/algorithms.h"
@@ -20,18 +19,18 @@ constexpr Collective kCollectives[] = {Collective::all_reduce, Collective::reduc
 /// Calls visit for everything that exists with up to 17 ranks.
 template <class Visit>
 void each_case(Visit visit) {
-  for (const Algorithm* algorithm : algorithms()) {
+  for (const Algorithm& algorithm : algorithms()) {
     for (const Collective collective : kCollectives) {
       for (Rank count = 1; count <= 17; ++count) {
         for (Rank per_host = 1; per_host <= count; ++per_host) {
           if (count % per_host != 0) continue;
           for (const Rank root : {Rank{0}, count / 2, count - 1}) {
             const Ranks ranks{count, per_host, root};
-            if (!algorithm->refusal(collective, ranks).empty()) continue;
-            visit(*algorithm, collective, ranks);
+            if (!algorithm.refusal(collective, ranks).empty()) continue;
+            visit(algorithm, collective, ranks);
             if (collective != Collective::broadcast) break;
           }
-          if (algorithm != &kHierarchical && algorithm != &kHierarchicalExact) break;
+          if (!algorithm.name.starts_with("hierarchical")) break;
         }
       }
     }
@@ -72,31 +71,20 @@ TEST(Schedule, sums_stay_in_fp32_until_they_are_complete) {
 }
 
 TEST(Schedule, no_chunk_is_in_more_of_a_ranks_messages_than_its_algorithm_says) {
-  std::map<std::string_view, std::uint32_t> most;
   each_case([&](const Algorithm& algorithm, Collective collective, const Ranks& ranks) {
+    std::uint32_t most = 1;
     for (const Schedule& schedule : make_all(algorithm, collective, ranks)) {
-      const Lifetimes lifetimes = lifetimes_of(schedule);
-      std::vector<std::uint32_t> copies(schedule.chunks);
-      for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
-        const Step& step = schedule.steps[i];
-        const bool passed_on = lifetimes.sends[i] > 0;
-        if (step.op != Op::encode && !passed_on) continue;
-        for (std::uint32_t chunk = step.first; chunk < step.first + step.count; ++chunk) {
-          most[algorithm.name] = std::max(most[algorithm.name], ++copies[chunk]);
-        }
-      }
+      most = std::max(most, most_copies(schedule));
     }
+    EXPECT_EQ(algorithm.copies(collective, ranks), most) << name(algorithm, collective, ranks);
   });
-  for (const Algorithm* algorithm : algorithms()) {
-    EXPECT_EQ(most[algorithm->name], algorithm->copies) << algorithm->name;
-  }
 }
 
 TEST(Schedule, every_collective_has_an_algorithm) {
   for (const Collective collective : kCollectives) {
     int usable = 0;
-    for (const Algorithm* algorithm : algorithms()) {
-      usable += algorithm->refusal(collective, {.count = 5}).empty() ? 1 : 0;
+    for (const Algorithm& algorithm : algorithms()) {
+      usable += algorithm.refusal(collective, {.count = 5}).empty() ? 1 : 0;
     }
     EXPECT_GT(usable, 0) << name_of(collective);
   }
@@ -108,7 +96,7 @@ struct Integers {
   static Value of(Rank rank, std::uint32_t chunk) { return 1 + rank * 1000 + chunk; }
   Value input(Rank rank, std::uint32_t chunk) const { return of(rank, chunk); }
   Value take(const Value& value) const { return 3 * value; }
-  Value encode(const Value& value, Rank) const { return value; }
+  Value encode(const Value& value, const Step&) const { return value; }
   Value add(const Value& sum, const Value& value) const { return sum + value; }
   Value finish(const Value& sum) const { return -sum; }
 };
@@ -158,10 +146,10 @@ TEST(Schedule, one_rank_always_last_gives_the_right_numbers) {
 }
 
 TEST(Schedule, a_thousand_ranks_are_built_and_proved) {
-  for (const Algorithm* algorithm : algorithms()) {
+  for (const Algorithm& algorithm : algorithms()) {
     const Ranks ranks{.count = 1024, .per_host = 8};
-    const auto schedules = make_all(*algorithm, Collective::all_reduce, ranks);
-    EXPECT_EQ(validate(schedules, Collective::all_reduce, ranks), std::nullopt) << algorithm->name;
+    const auto schedules = make_all(algorithm, Collective::all_reduce, ranks);
+    EXPECT_EQ(validate(schedules, Collective::all_reduce, ranks), std::nullopt) << algorithm.name;
   }
 }
 
@@ -171,7 +159,7 @@ TEST(Schedule, a_thousand_ranks_are_built_and_proved) {
 class BrokenSchedule : public testing::Test {
  protected:
   std::optional<std::string> problem(Rank rank, auto change) {
-    auto schedules = make_all(kSra, Collective::all_reduce, ranks_);
+    auto schedules = make_all(find_algorithm("sra"), Collective::all_reduce, ranks_);
     change(schedules[rank].steps);
     return validate(schedules, Collective::all_reduce, ranks_);
   }
@@ -182,7 +170,8 @@ class BrokenSchedule : public testing::Test {
 };
 
 TEST_F(BrokenSchedule, any_step_left_out_is_noticed) {
-  const std::size_t steps = kSra.make(Collective::all_reduce, ranks_, 1).steps.size();
+  const std::size_t steps =
+      find_algorithm("sra").make(Collective::all_reduce, ranks_, 1).steps.size();
   for (std::size_t i = 0; i < steps; ++i) {
     EXPECT_NE(problem(1, [&](auto& program) { program.erase(program.begin() + i); }), std::nullopt)
         << "step " << i;
@@ -190,7 +179,7 @@ TEST_F(BrokenSchedule, any_step_left_out_is_noticed) {
 }
 
 TEST_F(BrokenSchedule, any_step_done_twice_is_noticed_unless_it_changes_nothing) {
-  const auto program = kSra.make(Collective::all_reduce, ranks_, 1).steps;
+  const auto program = find_algorithm("sra").make(Collective::all_reduce, ranks_, 1).steps;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const auto found =
         problem(1, [&](auto& steps) { steps.insert(steps.begin() + i, program[i]); });
@@ -202,7 +191,7 @@ TEST_F(BrokenSchedule, any_step_done_twice_is_noticed_unless_it_changes_nothing)
 
 TEST_F(BrokenSchedule, waiting_in_a_circle_is_noticed) {
   Ranks two{.count = 2};
-  auto schedules = make_all(kSra, Collective::all_reduce, two);
+  auto schedules = make_all(find_algorithm("sra"), Collective::all_reduce, two);
   for (Schedule& schedule : schedules) {  // both receive before they send
     const auto receive = find(schedule.steps, Op::receive);
     std::rotate(schedule.steps.begin(), receive, receive + 1);
@@ -229,7 +218,7 @@ TEST_F(BrokenSchedule, a_message_overwritten_before_its_use_is_noticed) {
 }
 
 TEST_F(BrokenSchedule, what_a_message_lacks_is_kept_before_the_output_replaces_the_input) {
-  auto schedules = make_all(kTree, Collective::all_reduce, ranks_);
+  auto schedules = make_all(find_algorithm("tree"), Collective::all_reduce, ranks_);
   auto& leaf = schedules[1].steps;
   const auto keep = find(leaf, Op::keep);
   std::rotate(keep, keep + 1, leaf.end());
@@ -240,7 +229,7 @@ TEST_F(BrokenSchedule, what_a_message_lacks_is_kept_before_the_output_replaces_t
 
 TEST_F(BrokenSchedule, what_rounding_takes_is_kept_by_one_rank_alone) {
   for (const Rank too_many : {0u, 2u}) {
-    auto schedules = make_all(kAllgather, Collective::all_reduce, ranks_);
+    auto schedules = make_all(find_algorithm("allgather"), Collective::all_reduce, ranks_);
     auto& steps = schedules[too_many].steps;
     const Step keep{.op = Op::keep_rounding, .count = 1};
     ASSERT_EQ(steps.back() == keep, too_many == 0);
@@ -252,10 +241,11 @@ TEST_F(BrokenSchedule, what_rounding_takes_is_kept_by_one_rank_alone) {
 }
 
 TEST_F(BrokenSchedule, a_tensor_that_is_not_prepared_is_noticed) {
-  const std::size_t steps = kSra.make(Collective::all_reduce, ranks_, 1).preparation.size();
+  const std::size_t steps =
+      find_algorithm("sra").make(Collective::all_reduce, ranks_, 1).preparation.size();
   ASSERT_EQ(steps, 3u);
   for (std::size_t i = 0; i < steps; ++i) {
-    auto schedules = make_all(kSra, Collective::all_reduce, ranks_);
+    auto schedules = make_all(find_algorithm("sra"), Collective::all_reduce, ranks_);
     schedules[1].preparation.erase(schedules[1].preparation.begin() + i);
     EXPECT_TRUE(validate(schedules, Collective::all_reduce, ranks_)) << "step " << i;
   }
@@ -263,7 +253,8 @@ TEST_F(BrokenSchedule, a_tensor_that_is_not_prepared_is_noticed) {
 
 TEST(Hierarchical, exact_inside_a_host_is_compressed_once_it_leaves) {
   const Ranks ranks{.count = 6, .per_host = 3};
-  for (const Schedule& schedule : make_all(kHierarchicalExact, Collective::all_reduce, ranks)) {
+  for (const Schedule& schedule :
+       make_all(find_algorithm("hierarchical-exact"), Collective::all_reduce, ranks)) {
     for (const Step& step : schedule.steps) {
       if (step.op != Op::encode) continue;
       EXPECT_EQ(step.exact, step.place == Place::input);
@@ -279,16 +270,24 @@ TEST(FindAlgorithm, an_unknown_name_lists_what_exists) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "there is no algorithm 'snake'; for all_reduce take one of: sra, ring, tree, "
-                 "allgather, hierarchical, hierarchical-exact");
+                 "there is no algorithm 'snake'; take one of sra, ring, tree, allgather, "
+                 "hierarchical, hierarchical-exact, or write one out, as in "
+                 "'encode-all_to_all-decode-encode-all_gather-decode'");
   }
 }
 
 TEST(FindAlgorithm, ranks_that_cannot_use_it_are_told_why) {
-  EXPECT_THROW(find_algorithm("hierarchical", Collective::all_reduce, {.count = 4, .per_host = 0}),
-               Error);
+  try {
+    find_algorithm("hierarchical", Collective::all_reduce, {.count = 4, .per_host = 0});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "hierarchical cannot be taken: it needs the same number of ranks on every host; "
+                 "take one of sra, ring, tree, allgather");
+  }
   EXPECT_THROW(find_algorithm("ring", Collective::barrier, {.count = 4}), Error);
-  EXPECT_EQ(&find_algorithm("tree", Collective::barrier, {.count = 4}), &kTree);
+  EXPECT_EQ(find_algorithm("tree", Collective::barrier, {.count = 4}).name, "tree");
+  EXPECT_THROW(find_algorithm("encode@other-all_gather-decode"), Error);
 }
 
 }  // namespace

@@ -24,8 +24,11 @@ struct Symbols {
   Symbol take(const Symbol& input) const { return {mix64(input.made + 1), taken(input.parts)}; }
   /// So that an input that was never taken up, or twice, has other parts.
   static std::uint64_t taken(std::uint64_t parts) { return parts * 0xD1B54A32D192ED03; }
-  /// Encoding draws random numbers: two encodings of the same numbers are not the same bytes.
-  Symbol encode(const Symbol& value, Rank) {
+  /// Encoding draws random numbers: two encodings of the same numbers are not the same bytes,
+  /// unless they are meant to be.
+  Symbol encode(const Symbol& value, const Step& step) {
+    if (step.exact) return value;
+    if (step.replicated) return {mix64(value.made ^ mix64(0)), value.parts};
     return {mix64(value.made ^ mix64(++encodings)), value.parts};
   }
   Symbol add(const Symbol& sum, const Symbol& value) const {
@@ -119,7 +122,7 @@ std::optional<std::string> validate(std::span<const Schedule> schedules, Collect
   if (schedules.size() != ranks.count) return "there must be one schedule per rank";
   for (const Schedule& schedule : schedules) {
     if (schedule.chunks != schedules[0].chunks) return "ranks cut the numbers into unlike chunks";
-    if (schedule.slots > 32) return "more than 32 slots";
+    if (schedule.slots > 64) return "more than 64 slots";
     if (auto problem = check_preparation(schedule, collective)) return problem;
   }
   Interpreter<Symbols> interpreter(schedules, Symbols{});

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "collective/algorithms.h"
 #include "collective/schedule.h"
 
 namespace gradwire {

@@ -12,7 +12,7 @@
 #include "base/checksum.h"
 #include "codec/notes.h"
 #include "codec/registry.h"
-#include "collective/schedule.h"
+#include "collective/algorithms.h"
 #include "engine/clock_offset.h"
 #include "engine/engine.h"
 #include "engine/layers.h"
@@ -452,7 +452,7 @@ void check_options(const ConnectOptions& options) {
     refuse(fmt::format("{} threads: take at most 64", options.tuning.threads));
   }
   if (options.tuning.algorithm != "auto") {  // whether these ranks can use it is seen when they do
-    static_cast<void>(find_algorithm(options.tuning.algorithm, Collective::all_reduce, {}));
+    static_cast<void>(find_algorithm(options.tuning.algorithm));
   }
 }
 

@@ -531,8 +531,10 @@ std::string_view Engine::fault_of(const Arrival& arrival) const noexcept {
     like_it += number_of(other.tag) == number ? 1 : 0;
     bytes += other.bytes.size();
   }
-  // A ring sends most: 2 (size - 1) messages of a piece to one peer. They fit the sender's lane.
-  const bool fits = like_it < 2 * options_.size && bytes <= lanes_.size() * lane_bytes();
+  // Where messages of all ranks are passed on, each rank's parts come to a peer by one other. They
+  // fit the sender's lane.
+  const std::size_t most = 2 * std::size_t{options_.size} * options_.size;
+  const bool fits = like_it < most && bytes <= lanes_.size() * lane_bytes();
   return fits ? std::string_view() : kTooMany;
 }
 

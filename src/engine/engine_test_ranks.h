@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "collective/schedule.h"
+#include "collective/algorithms.h"
 #include "gradwire/communicator.h"
 
 namespace gradwire {
@@ -58,10 +58,8 @@ inline Way by(const std::string& algorithm, const std::string& text = "none") {
 inline std::vector<std::string> usable_algorithms(std::uint32_t ranks, std::uint32_t per_host = 0) {
   const Ranks who{.count = ranks, .per_host = per_host == 0 ? ranks : per_host};
   std::vector<std::string> names;
-  for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->refusal(Collective::all_reduce, who).empty()) {
-      names.emplace_back(algorithm->name);
-    }
+  for (const Algorithm& algorithm : algorithms()) {
+    if (algorithm.refusal(Collective::all_reduce, who).empty()) names.push_back(algorithm.name);
   }
   return names;
 }

@@ -105,8 +105,9 @@ Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) no
   const bool sum = step.place == Place::sum;
   lane.segments.clear();
   each_part(lane, [&](const Part& part) {
-    // Sums draw other numbers than the inputs they are made of.
-    const RandomKey key{operation.seed, operation.step, part.item.name, sum ? ranks + rank : rank};
+    // Sums draw other numbers than the inputs they are made of; replicas draw the same everywhere.
+    const std::uint32_t who = step.replicated ? 2 * ranks : sum ? ranks + rank : rank;
+    const RandomKey key{operation.seed, operation.step, part.item.name, who};
     const Source& source = part.source;
     if (step.exact) {
       lane.segments.push_back({{exact_codec(), part.numbers(step.place), {key, part.first}}});
@@ -224,12 +225,14 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
                  std::span<float> scratch) noexcept {
   Residual& residual = *part.residual();
   const SegmentView message = made.frame.segment(made.index);
-  const Dtype delivered = lane.of_finished() ? part.output.dtype : Dtype::f32;
+  const Dtype delivered = lane.step().sum == Sum::delivered ? part.output.dtype : Dtype::f32;
   const std::span<const float> wanted(static_cast<const float*>(made.numbers.data),
                                       made.numbers.count);
+  // Of sums this rank may have kept something before, when its numbers entered them.
+  const bool sum = lane.step().place == Place::sum;
+  const Into into = sum ? Into::add : Into::assign;
   if (message.codec.traits().sparse) {
-    const bool sum = lane.step().place == Place::sum;
-    residual.keep_all(part.kept_at(), wanted, lane.divisor());
+    residual.keep_all(part.kept_at(), wanted, lane.divisor(), into);
     auto take = [&](std::span<const std::uint64_t> places, std::span<const float> sent) {
       const std::span<float> rounded = scratch.first(sent.size());
       std::ranges::copy(sent, rounded.begin());
@@ -241,7 +244,7 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
   }
   const Status status = made.frame.decode(made.index, {scratch.data(), scratch.size(), Dtype::f32});
   kernels::round_to(delivered, scratch);
-  residual.keep(part.kept_at(), wanted, scratch, lane.divisor());
+  residual.keep(part.kept_at(), wanted, scratch, lane.divisor(), into);
   return status;
 }
 

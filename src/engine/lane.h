@@ -100,11 +100,8 @@ struct Lane {
   /// How often the message of the step is sent, if it is for this step to count.
   std::uint32_t sends() const { return routine->lifetimes.sends[at]; }
 
-  /// Whether the numbers in the step's message are complete sums.
-  bool of_finished() const { return routine->lifetimes.of_finished[at]; }
-
   /// By which the numbers in the step's message have been divided.
-  float divisor() const { return of_finished() ? operation->divisor : 1; }
+  float divisor() const { return step().sum == Sum::partial ? 1 : operation->divisor; }
 
   TensorStatistics& spend(std::size_t tensor) {
     return spent.emplace_back(Spent{tensor, {}}).statistics;

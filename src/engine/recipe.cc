@@ -156,8 +156,8 @@ Routine::Routine(const Algorithm& algorithm, Collective collective, const Ranks&
     : algorithm(algorithm.name),
       schedule(algorithm.make(collective, ranks, me)),
       lifetimes(lifetimes_of(schedule)),
-      copies(algorithm.copies),
-      has_exact(algorithm.has_exact) {}
+      copies(algorithm.copies(collective, ranks)),
+      has_exact(algorithm.has_exact()) {}
 
 Line make_line(std::vector<std::uint32_t> items, std::span<const Shape> shapes,
                std::shared_ptr<const Routine> routine, const PieceLimits& limits,

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "collective/algorithms.h"
 #include "collective/lifetimes.h"
 #include "collective/schedule.h"
 #include "engine/layout.h"

@@ -141,8 +141,9 @@ void Residual::clear(std::size_t first, std::size_t count) noexcept {
 }
 
 void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
-                    float divisor) noexcept {
-  kernels::keep_rest(wanted, sent, divisor, std::span(numbers).subspan(first, wanted.size()));
+                    float divisor, Into into) noexcept {
+  const std::span<float> kept = std::span(numbers).subspan(first, wanted.size());
+  (into == Into::add ? kernels::add_rest : kernels::keep_rest)(wanted, sent, divisor, kept);
   if (masking) std::fill_n(momentum.begin() + static_cast<std::ptrdiff_t>(first), sent.size(), 0);
 }
 
@@ -154,10 +155,14 @@ void Residual::keep_rounding(std::size_t first, std::span<const float> sums, Con
   });
 }
 
-void Residual::keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept {
+void Residual::keep_all(std::size_t first, std::span<const float> wanted, float divisor,
+                        Into into) noexcept {
   float* const kept = numbers.data() + first;
   if (kept == wanted.data()) return;
-  for (std::size_t i = 0; i < wanted.size(); ++i) kept[i] = finite_or_zero(wanted[i] * divisor);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const float before = into == Into::add ? kept[i] : 0;
+    kept[i] = finite_or_zero(before + wanted[i] * divisor);
+  }
 }
 
 void Residual::take_sent(std::size_t first, std::span<const std::uint64_t> places,

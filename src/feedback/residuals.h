@@ -22,6 +22,7 @@
 #include "gradwire/codec.h"
 #include "gradwire/tensor.h"
 #include "gradwire/way.h"
+#include "tensor/into.h"
 
 namespace gradwire {
 
@@ -54,10 +55,10 @@ struct Residual {
   /// Some numbers have entered a sum as they are: nothing is held back of them.
   void clear(std::size_t first, std::size_t count) noexcept;
 
-  /// Keeps the rest of some of the numbers, or of sums that they entered: what was `wanted` and not
-  /// `sent`, which had been divided. What is not finite is not kept.
+  /// Keeps the rest of some of the numbers, in their place, or adds that of sums that they entered:
+  /// what was `wanted` and not `sent`, which had been divided. What is not finite is not kept.
   void keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
-            float divisor) noexcept;
+            float divisor, Into into) noexcept;
 
   /// Keeps as well what rounding took of `sums`, which had been divided, where all ranks store
   /// them: for one of the ranks.
@@ -67,7 +68,8 @@ struct Residual {
   /// `keep` for a sparse codec, which sends few numbers: first what was wanted is kept whole,
   /// unless it is these very numbers, then what was sent is taken away, at these places behind
   /// `first`.
-  void keep_all(std::size_t first, std::span<const float> wanted, float divisor) noexcept;
+  void keep_all(std::size_t first, std::span<const float> wanted, float divisor,
+                Into into) noexcept;
   void take_sent(std::size_t first, std::span<const std::uint64_t> places,
                  std::span<const float> values, float divisor) noexcept;
 };

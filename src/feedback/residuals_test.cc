@@ -60,7 +60,7 @@ TEST(Residuals, keep_what_was_not_sent) {
   Residual residual{{9, 9, 9, 9}};
   const float wanted[] = {1, 1.5f, INFINITY};
   const float sent[] = {0, 1, 4};  // of the last three, divided by two
-  residual.keep(1, wanted, sent, 2);
+  residual.keep(1, wanted, sent, 2, Into::assign);
   EXPECT_EQ(residual.numbers, (KeptNumbers{9, 2, 1, 0}));
 }
 
@@ -71,7 +71,7 @@ TEST(Residuals, keep_what_a_sparse_codec_did_not_send_and_with_masking_stop_what
   const float wanted[] = {1, 1.5f, NAN};
   const std::uint64_t places[] = {1, 2};
   const float sent[] = {1, NAN};
-  residual.keep_all(1, wanted, 2);
+  residual.keep_all(1, wanted, 2, Into::assign);
   EXPECT_EQ(residual.numbers, (KeptNumbers{1, 2, 3, 0}));
   residual.take_sent(1, places, sent, 2);
   EXPECT_EQ(residual.numbers, (KeptNumbers{1, 2, 1, 0}));
@@ -160,7 +160,7 @@ TEST(Residuals, gain_no_momentum_from_what_is_not_finite) {
     residual.accumulate(0, {bad, 2}, {.momentum = 0.9f, .masking = masking});
     for (const float number : residual.numbers) EXPECT_FALSE(std::isfinite(number));  // arrives
     const KeptNumbers sent = residual.numbers;
-    residual.keep(0, sent, sent, 1);
+    residual.keep(0, sent, sent, 1, Into::assign);
     residual.accumulate(0, {good, 2}, {.momentum = 0.9f, .masking = masking});
     EXPECT_EQ(residual.numbers, (KeptNumbers{1, 2}));
   }

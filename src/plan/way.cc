@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "codec/spec.h"
-#include "collective/schedule.h"
+#include "collective/algorithms.h"
 #include "gradwire/error.h"
 
 namespace gradwire {
@@ -67,12 +67,11 @@ std::string text_of(const Feedback& feedback) {
 }
 
 void check_route(std::string_view route, std::string_view text) {
-  std::string known;
-  for (const Algorithm* algorithm : algorithms()) {
-    if (algorithm->name == route) return;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", algorithm->name);
+  try {
+    static_cast<void>(find_algorithm(route));
+  } catch (const Error& error) {
+    refuse(fmt::format("the route in '{}': {}", text, error.what()));
   }
-  refuse(fmt::format("there is no route '{}' in '{}'; routes: {}", route, text, known));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collective/algorithms.h"
 #include "collective/schedule.h"
 #include "collective/validate.h"
 #include "gradwire/error.h"
@@ -24,7 +25,12 @@ struct Options {
   std::string collective = "all_reduce";
   Ranks ranks{.count = 4, .per_host = 2};
   std::string svg;
+  bool list = false;
 };
+
+void print_options() {
+  for (const Option& option : all_options()) std::printf("%s\n", option.text().c_str());
+}
 
 Collective parse_collective(const std::string& name) {
   for (const Collective each :
@@ -188,9 +194,10 @@ class Svg {
 };
 
 void run(Options options) {
+  if (options.list) return print_options();
   const Collective collective = parse_collective(options.collective);
   if (options.ranks.count % options.ranks.per_host != 0) options.ranks.per_host = 0;
-  const Algorithm& algorithm = find_algorithm(options.algorithm, collective, options.ranks);
+  const Algorithm algorithm = find_algorithm(options.algorithm, collective, options.ranks);
   const auto schedules = make_all(algorithm, collective, options.ranks);
   if (const auto problem = validate(schedules, collective, options.ranks)) {
     throw Error(ErrorCode::invalid_argument, "this schedule is wrong: " + *problem);
@@ -210,9 +217,14 @@ void add_schedule(CLI::App& gradwire) {
   auto options = std::make_shared<Options>();
   CLI::App& command =
       *gradwire.add_subcommand("schedule", "Show what each rank does in a collective");
-  command.add_option(
+  CLI::Option& algorithm = *command.add_option(
       "--algorithm", options->algorithm,
       "sra, ring, tree, allgather, hierarchical or hierarchical-exact (default: sra)");
+  command
+      .add_option("--option", options->algorithm,
+                  "Any other way to exchange a tensor, written out; see --list")
+      ->excludes(&algorithm);
+  command.add_flag("--list", options->list, "Print all options instead, a line each");
   command.add_option("--collective", options->collective,
                      "all_reduce, reduce_scatter, all_gather, broadcast or barrier "
                      "(default: all_reduce)");
@@ -226,7 +238,10 @@ void add_schedule(CLI::App& gradwire) {
   command.footer(
       "Examples:\n"
       "  gradwire schedule --ranks 3\n"
-      "  gradwire schedule --algorithm hierarchical --ranks 4 --svg hierarchical.svg");
+      "  gradwire schedule --algorithm hierarchical --ranks 4 --svg hierarchical.svg\n"
+      "  gradwire schedule --list\n"
+      "  gradwire schedule --option inside.reduce-encode-between.all_gather-decode-"
+      "inside.broadcast");
   command.callback([options] { run(*options); });
 }
 

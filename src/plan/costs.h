@@ -1,0 +1,73 @@
+// What exchanging gradients costs on some machines: measured there, or a preset.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gradwire/codec.h"
+
+namespace gradwire {
+
+/// A message takes `seconds` and `seconds_per_byte` times its bytes.
+struct LinkCost {
+  double seconds = 0;
+  double seconds_per_byte = 0;
+
+  double of(double bytes) const noexcept { return seconds + bytes * seconds_per_byte; }
+
+  friend bool operator==(const LinkCost&, const LinkCost&) = default;
+};
+
+/// Seconds by a number of elements: measured for some numbers, straight lines between them, and in
+/// proportion beyond the last. Never less for more elements.
+class CostTable {
+ public:
+  CostTable() = default;
+  /// Points with ascending elements; seconds that are less than those before become the same.
+  explicit CostTable(std::vector<std::pair<std::size_t, double>> points);
+
+  double at(std::size_t elements) const noexcept;  ///< 0 without points
+  const std::vector<std::pair<std::size_t, double>>& points() const noexcept { return points_; }
+
+  friend bool operator==(const CostTable&, const CostTable&) = default;
+
+ private:
+  std::vector<std::pair<std::size_t, double>> points_;
+};
+
+/// Of one thread.
+struct MeasuredCodec {
+  CostTable encode;
+  CostTable decode;              ///< to where nothing is yet, or added to what is there
+  CostTable preparation;         ///< what must see all of a tensor before any of it is encoded
+  double bytes_per_element = 4;  ///< of a typical gradient
+
+  friend bool operator==(const MeasuredCodec&, const MeasuredCodec&) = default;
+};
+
+struct Costs {
+  std::string source;       ///< "measured on HOST, DATE", or what the preset stands for
+  std::string isa;          ///< instruction set by which codecs were measured
+  std::string version;      ///< of gradwire
+  LinkCost inside;          ///< between two ranks of one host, cores being busy
+  LinkCost between;         ///< between two hosts
+  std::size_t threads = 1;  ///< that encode and decode, of each rank
+  double interference = 1;  ///< backward with exchanges under way, as a multiple of it alone
+  std::map<std::string, MeasuredCodec> codecs;  ///< by `Codec::spec`; "none" for exact messages
+
+  /// Throws `Error(invalid_argument)` that says how to measure a codec that is not among them.
+  const MeasuredCodec& codec(const Codec& codec) const;
+
+  friend bool operator==(const Costs&, const Costs&) = default;
+};
+
+/// Reads the text of a JSON file as docs/plan.md has it. Throws `Error(invalid_argument)` that
+/// names the line and says what is wrong.
+Costs parse_costs(std::string_view text);
+std::string text_of(const Costs& costs);
+
+}  // namespace gradwire
