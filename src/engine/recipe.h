@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "collective/algorithms.h"
@@ -26,7 +26,7 @@ const Codec& exact_codec();
 /// What one rank does by an algorithm.
 struct Routine {
   Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me);
-  const std::string_view algorithm;  // its name
+  const std::string algorithm;  // its name
   const Schedule schedule;
   const Lifetimes lifetimes;
   const std::uint32_t copies;  // as in `Algorithm`
