@@ -47,18 +47,32 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 
   LocatedJson root;
 
-  bool null() override { return add(Kind::other, "null"); }
-  bool boolean(bool value) override { return add(Kind::other, value ? "true" : "false"); }
+  bool null() override {
+    add(Kind::other, "null");
+    return true;
+  }
+  bool boolean(bool value) override {
+    add(Kind::other, value ? "true" : "false");
+    return true;
+  }
   bool number_integer(number_integer_t value) override {
-    return add(Kind::other, std::to_string(value));
+    add(Kind::number, std::to_string(value)).number = static_cast<double>(value);
+    return true;
   }
   bool number_unsigned(number_unsigned_t value) override {
-    return add(Kind::count, std::to_string(value), value);
+    LocatedJson& added = add(Kind::count, std::to_string(value));
+    added.count = value;
+    added.number = static_cast<double>(value);
+    return true;
   }
-  bool number_float(number_float_t, const string_t& text) override {
-    return add(Kind::other, text);
+  bool number_float(number_float_t value, const string_t& text) override {
+    add(Kind::number, text).number = value;
+    return true;
   }
-  bool string(string_t& value) override { return add(Kind::text, std::move(value)); }
+  bool string(string_t& value) override {
+    add(Kind::text, std::move(value));
+    return true;
+  }
   bool binary(binary_t&) override { return false; }  // there is none in texts
   bool start_object(std::size_t) override { return open(Kind::object, "an object"); }
   bool start_array(std::size_t) override { return open(Kind::list, "a list"); }
@@ -91,19 +105,15 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     if (parent.kind == Kind::object) return parent.members.back().second;
     return parent.list.emplace_back(LocatedJson{.place = place_of(line_)});
   }
-  bool add(Kind kind, std::string text, std::uint64_t count = 0) {
+  LocatedJson& add(Kind kind, std::string text) {
     LocatedJson& value = place();
     value.kind = kind;
     value.text = std::move(text);
-    value.count = count;
-    return true;
+    return value;
   }
   bool open(Kind kind, const char* what) {
     if (open_.size() == kMostJsonLevels) refuse_here("there are too many brackets in brackets");
-    LocatedJson& value = place();
-    value.kind = kind;
-    value.text = what;
-    open_.push_back(&value);
+    open_.push_back(&add(kind, what));
     return true;
   }
   bool close() {

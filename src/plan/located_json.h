@@ -11,12 +11,13 @@
 namespace gradwire {
 
 struct LocatedJson {
-  enum class Kind : std::uint8_t { text, count, list, object, other };
+  enum class Kind : std::uint8_t { text, count, number, list, object, other };
 
   Kind kind = Kind::other;
   std::string place{};      ///< where it begins, for messages: "line 3"
   std::string text{};       ///< of a text; of others what they are, for messages
   std::uint64_t count = 0;  ///< of a whole number from 0 on
+  double number = 0;        ///< of a count and of any other number; finite
   std::vector<LocatedJson> list{};
   std::vector<std::pair<std::string, LocatedJson>> members{};  ///< in the order of the file
 
