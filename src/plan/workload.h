@@ -28,10 +28,16 @@ struct Workload {
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 
-/// Reads the text of a JSON file as docs/plan.md has it. Throws `Error(invalid_argument)` that
-/// names the line and says what is wrong: an unknown key, a time that is negative or not finite, a
-/// tensor that is twice there, none at all.
+/// Elements that a tensor may have: more are taken for a mistake.
+inline constexpr std::size_t kMostElements = std::size_t{1} << 40;
+
+/// Reads the text of a JSON file as docs/workload.md has it. Tensors in another order are sorted by
+/// the time at which they are ready. Throws `Error(invalid_spec)`, as plans do, that names the line
+/// and says what is wrong: an unknown key, a time that is negative or not finite, a tensor that is
+/// twice there, none at all.
 Workload parse_workload(std::string_view text);
+
+/// `parse_workload` reads the same from it.
 std::string text_of(const Workload& workload);
 
 }  // namespace gradwire
