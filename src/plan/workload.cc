@@ -30,8 +30,8 @@ std::size_t read_elements(const LocatedJson& object) {
   const LocatedJson& elements = member(object, "elements", "a tensor");
   require(elements, Kind::count, "'elements' is a whole number from 1 on: expected one");
   if (elements.count == 0 || elements.count > kMostElements) {
-    refuse_at(elements.place, fmt::format("'elements' is {}: a tensor has 1 to {}", elements.count,
-                                          kMostElements));
+    refuse_at(elements.place,
+              fmt::format("'elements' is {}: a tensor has 1 to {}", elements.count, kMostElements));
   }
   return elements.count;
 }
@@ -69,8 +69,7 @@ Workload parse_workload(std::string_view text) {
   for (const LocatedJson& object : tensors.list) {
     WorkloadTensor tensor = read_tensor(object, workload.backward_seconds);
     if (!names.insert(tensor.name).second) {
-      refuse_at(object.place,
-                fmt::format("there is a tensor '{}' before: leave one", tensor.name));
+      refuse_at(object.place, fmt::format("there is a tensor '{}' before: leave one", tensor.name));
     }
     workload.tensors.push_back(std::move(tensor));
   }

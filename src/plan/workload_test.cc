@@ -54,8 +54,8 @@ TEST(Workload, is_read_from_json) {
 }
 
 TEST(Workload, tensors_are_sorted_by_when_they_are_ready) {
-  const Workload workload = parse_workload(
-      with_tensors(R"([{"name": "late", "elements": 1, "ready_seconds": 2},
+  const Workload workload =
+      parse_workload(with_tensors(R"([{"name": "late", "elements": 1, "ready_seconds": 2},
                        {"name": "b", "elements": 1, "ready_seconds": 0.5},
                        {"name": "a", "elements": 1, "ready_seconds": 0.5}])"));
   std::string order;
@@ -69,7 +69,9 @@ TEST(Workload, mistakes_are_named_with_their_line) {
     const char* begins;
     std::vector<const char*> named;
   };
-  const auto tensor = [](const std::string& members) { return with_tensors("[\n{" + members + "}]"); };
+  const auto tensor = [](const std::string& members) {
+    return with_tensors("[\n{" + members + "}]");
+  };
   const std::string head = "{\"gradwire_workload\": 1, \"name\": \"x\",\n";
   const Bad cases[] = {
       {"", "line 1", {"no JSON"}},
