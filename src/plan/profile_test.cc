@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -50,13 +51,14 @@ std::string trace(const Events& events) {
 
 /// A step: 100 us of forward, a node of 10 us from `begin` + 100 on, its gradients, another node.
 Events step(double begin, int sequence, double slower = 0) {
-  return {operation("aten::linear", begin, 100),
-          node(begin + 100, 10, sequence + 1),
-          gradient(begin + 112, 2, "[10]"),
-          gradient(begin + 116, 2, "[10, 288]"),
-          node(begin + 120, 40 + slower, sequence),
-          gradient(begin + 162 + slower, 8, "[8, 3, 3, 3]"),
-          operation("Optimizer.step#SGD.step", begin + 170 + slower, 30 - slower)};
+  return {
+      operation("aten::linear", begin, 100),
+      node(begin + 100, 10, sequence + 1),
+      gradient(begin + 112, 2, "[10]"),
+      gradient(begin + 116, 2, "[10, 288]"),
+      node(begin + 120, 40 + slower, sequence),
+      gradient(begin + 162 + slower, 8, "[8, 3, 3, 3]"),
+      event("user_annotation", "Optimizer.step#SGD.step", begin + 170 + slower, 30 - slower, "")};
 }
 
 Events together(Events first, const Events& second) {
@@ -151,11 +153,13 @@ TEST(Profile, gradients_of_a_gpu_are_ready_when_its_kernels_are_through) {
   const Events kernels{
       kernel(60, 240, 10), kernel(300, 200, 11), kernel(500, 400, 12),
       event("kernel", "ncclDevKernel_AllReduce", 510, 5000, R"("External id": 12)")};
-  const Workload workload =
-      profile_workload(trace(together(step(0, 5), together(launches, kernels))));
+  Events events = together(step(0, 5), together(launches, kernels));
+  const Workload workload = profile_workload(trace(events));
   expect_near(workload,
               {{"1: 10", 10, 200e-6}, {"2: 10x288", 2880, 200e-6}, {"3: 8x3x3x3", 216, 600e-6}});
   EXPECT_NEAR(workload.backward_seconds, 600e-6, 1e-12);
+  std::ranges::reverse(events);
+  EXPECT_EQ(profile_workload(trace(events)), workload);
 }
 
 TEST(Profile, what_a_trace_lacks_is_said_in_one_sentence) {
