@@ -1,7 +1,6 @@
 #include "plan/model_layers.h"
 
-#include <algorithm>
-#include <ranges>
+#include <utility>
 
 namespace gradwire {
 
@@ -35,8 +34,11 @@ void ModelLayers::add_embedding(const std::string& name, std::size_t words, std:
 }
 
 double ModelLayers::multiplications() const {
+  // In the order of `workload`, so that rounding is the same and the last share is 1.
   double sum = 0;
-  for (const Layer& layer : std::views::reverse(layers_)) sum += layer.multiplications;
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    sum += layer->multiplications;
+  }
   return sum;
 }
 
@@ -45,9 +47,9 @@ Workload ModelLayers::workload(std::string name, double forward_seconds,
   Workload workload{std::move(name), {}, forward_seconds, backward_seconds};
   const double all = multiplications();
   double done = 0;
-  for (const Layer& layer : std::views::reverse(layers_)) {
-    done += layer.multiplications;
-    for (const auto& [tensor, elements] : layer.tensors) {
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    done += layer->multiplications;
+    for (const auto& [tensor, elements] : layer->tensors) {
       workload.tensors.push_back({tensor, elements, backward_seconds * (done / all)});
     }
   }

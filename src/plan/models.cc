@@ -160,8 +160,8 @@ void add_ugatit(ModelLayers& model) {
 /// The paper counts 207 tensors with 420 MB: this has 420 MB in 206. Without its heads, `cls.*`, it
 /// is the model of 109,482,240 parameters in 199 tensors.
 void add_bert(ModelLayers& model) {
-  constexpr std::size_t width = 768, inner = 3072, words = 30522;
-  constexpr double rows = 384;
+  const std::size_t width = 768, inner = 3072, words = 30522;
+  const double rows = 384;
   model.add_embedding("bert.embeddings.word_embeddings", words, width, rows);
   model.add_embedding("bert.embeddings.token_type_embeddings", 2, width, rows);
   model.add_embedding("bert.embeddings.position_embeddings", 512, width, rows);
@@ -188,8 +188,8 @@ void add_bert(ModelLayers& model) {
 /// `GPT2LMHeadModel` of Hugging Face transformers, gpt2 (small), 1024 tokens; its head's weight is
 /// the embedding's.
 void add_gpt2(ModelLayers& model) {
-  constexpr std::size_t width = 768, words = 50257;
-  constexpr double rows = 1024;
+  const std::size_t width = 768, words = 50257;
+  const double rows = 1024;
   model.add_embedding("transformer.wte", words, width, rows);
   model.add_embedding("transformer.wpe", 1024, width, rows);
   for (int i = 0; i < 12; ++i) {
@@ -209,7 +209,7 @@ void add_gpt2(ModelLayers& model) {
 /// The word model of awd-lstm-lm's kind that the paper trains on WikiText-2: two LSTMs of 1500, and
 /// a decoder whose weight is the embedding's.
 void add_lstm(ModelLayers& model) {
-  constexpr std::size_t width = 1500, gates = 4 * width, words = 33278;
+  const std::size_t width = 1500, gates = 4 * width, words = 33278;
   model.add_embedding("encoder", words, width, 1);
   for (int i = 0; i < 2; ++i) {
     const std::string layer = fmt::format("rnns.{}.", i);
@@ -223,8 +223,8 @@ void add_lstm(ModelLayers& model) {
 
 /// torchvision's `vit_b_16`, 224 x 224: 196 patches and the class token.
 void add_vit(ModelLayers& model) {
-  constexpr std::size_t width = 768;
-  constexpr double rows = 197;
+  const std::size_t width = 768;
+  const double rows = 197;
   model.add_convolution("conv_proj", 3, width, 16, rows - 1, Bias::yes);
   model.add(width, {{"class_token", width}});
   model.add(width * rows, {{"encoder.pos_embedding", width * 197}});
@@ -261,7 +261,7 @@ constexpr double kLlamaTokens = 4096;  // of a step and rank, in one sequence
 
 /// `LlamaForCausalLM` of Hugging Face transformers.
 void add_llama(ModelLayers& model, const Llama& llama) {
-  constexpr double rows = kLlamaTokens;
+  const double rows = kLlamaTokens;
   const std::size_t width = llama.width, keys = width / llama.heads * llama.key_heads;
   const auto add_linear = [&](const std::string& name, std::size_t inputs, std::size_t outputs) {
     model.add_linear(name, inputs, outputs, rows, Bias::no);
