@@ -22,8 +22,8 @@ struct LinkCost {
   friend bool operator==(const LinkCost&, const LinkCost&) = default;
 };
 
-/// Seconds by a number of elements: measured for some numbers, straight lines between them, and in
-/// proportion beyond the last. Never less for more elements.
+/// Seconds by a number of elements: measured for some numbers, straight lines between them, in
+/// proportion beyond the last, and below the first as for the first. Never less for more elements.
 class CostTable {
  public:
   CostTable() = default;
@@ -51,6 +51,7 @@ struct MeasuredCodec {
 
 struct Costs {
   std::string source;       ///< "measured on HOST, DATE", or what the preset stands for
+  std::string host;         ///< where they hold; empty: wherever they are asked for
   std::string isa;          ///< instruction set by which codecs were measured
   std::string version;      ///< of gradwire
   LinkCost inside;          ///< between two ranks of one host, cores being busy
@@ -65,9 +66,10 @@ struct Costs {
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
-/// Reads the text of a JSON file as docs/plan.md has it. Throws `Error(invalid_argument)` that
-/// names the line and says what is wrong.
+/// Reads the text of a JSON file as docs/plan.md has it. Throws `Error(invalid_spec)`, as plans do,
+/// that names the line and says what is wrong.
 Costs parse_costs(std::string_view text);
+/// That text. Every codec has tables for encoding and decoding.
 std::string text_of(const Costs& costs);
 
 }  // namespace gradwire
