@@ -59,8 +59,8 @@ MeasuredCodec read_codec(const LocatedJson& codec) {
   check_keys(codec, "a codec", {"encode", "decode", "preparation", "bytes_per_element"});
   return {.encode = read_table(codec, "encode"),
           .decode = read_table(codec, "decode"),
-          .preparation = codec.find("preparation") == nullptr ? CostTable()
-                                                              : read_table(codec, "preparation"),
+          .preparation =
+              codec.find("preparation") == nullptr ? CostTable() : read_table(codec, "preparation"),
           .bytes_per_element = number_member(codec, "bytes_per_element", "a codec")};
 }
 

@@ -135,8 +135,7 @@ TEST(Costs, mistakes_are_named_with_their_line) {
   }
   std::string text = kExample;
   text.replace(text.find("\"codecs\""), std::string::npos, "\"codecs\": {}}");
-  EXPECT_EQ(complaint([&] { parse_costs(text); }),
-            "line 11: 'codecs' is empty: give at least one");
+  EXPECT_EQ(complaint([&] { parse_costs(text); }), "line 11: 'codecs' is empty: give at least one");
 }
 
 TEST(Costs, two_spellings_of_a_codec_are_refused) {
@@ -147,7 +146,9 @@ TEST(Costs, two_spellings_of_a_codec_are_refused) {
             "line 13: 'grid:step=0.5' was there before: leave one");
 }
 
-double any_seconds() { return *rc::gen::map(rc::gen::positive<int>(), [](int n) { return n / 3e9; }); }
+double any_seconds() {
+  return *rc::gen::map(rc::gen::positive<int>(), [](int n) { return n / 3e9; });
+}
 
 CostTable any_table() {
   std::vector<std::pair<std::size_t, double>> points;
@@ -171,12 +172,12 @@ RC_GTEST_PROP(Costs, any_costs_round_trip, ()) {
               .interference = 1 + any_seconds(),
               .codecs = {}};
   for (const char* spec : {"none", "sign", "topk:density=0.01"}) {
-    costs.codecs.emplace(Codec::parse(spec).spec(),
-                         MeasuredCodec{.encode = any_table(),
-                                       .decode = any_table(),
-                                       .preparation = *rc::gen::arbitrary<bool>() ? any_table()
-                                                                                  : CostTable(),
-                                       .bytes_per_element = any_seconds()});
+    costs.codecs.emplace(
+        Codec::parse(spec).spec(),
+        MeasuredCodec{.encode = any_table(),
+                      .decode = any_table(),
+                      .preparation = *rc::gen::arbitrary<bool>() ? any_table() : CostTable(),
+                      .bytes_per_element = any_seconds()});
   }
   RC_ASSERT(parse_costs(text_of(costs)) == costs);
 }

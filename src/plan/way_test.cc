@@ -108,7 +108,8 @@ TEST(Way, values_that_no_text_gives_are_refused) {
   EXPECT_NE(with({.nesterov = true}).find("momentum"), std::string::npos);
   EXPECT_NE(with({.masking = true}).find("momentum"), std::string::npos);
   EXPECT_NE(with({.reuse = 0}).find("1 or more"), std::string::npos);
-  EXPECT_NE(complaint([] { Way{.route = "auto"}.check(); }).find("take one of sra"), std::string::npos);
+  EXPECT_NE(complaint([] { Way{.route = "auto"}.check(); }).find("take one of sra"),
+            std::string::npos);
 }
 
 RC_GTEST_PROP(Way, any_way_round_trips, ()) {

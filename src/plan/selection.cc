@@ -1,0 +1,315 @@
+#include "plan/selection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+
+namespace gradwire {
+namespace {
+
+constexpr std::size_t kSmallElements = 1 << 14;
+constexpr double kNoticed = 1e-9;      // seconds: what is less is no gain
+constexpr double kWorthARound = 1e-3;  // of a step, by looking at every tensor again
+constexpr double kSpared = 1e-6;       // of a step, that exact messages may take longer
+constexpr int kMostRounds = 5;
+constexpr std::size_t kTryAllEvery = 8;  // tensors of one size
+
+/// An option with what it asks of everybody, per element.
+struct Template {
+  Option option;
+  std::vector<Load> loads;
+  std::uint32_t encodings;
+};
+
+/// Options that these hosts can tell apart: what differs only in hops that nobody makes is the
+/// same.
+std::vector<Template> templates_for(const Cluster& cluster, const SelectionOptions& options) {
+  std::vector<Template> result;
+  for (Option& option : all_options(options.devices)) {
+    const std::uint32_t encodings = option.encodings();
+    if (encodings > options.most_encodings || (encodings > 0 && options.codecs.empty())) continue;
+    std::vector<Load> loads = loads_of(option, 1, cluster);
+    const auto same = [&](const Template& each) { return each.loads == loads; };
+    if (std::ranges::any_of(result, same)) continue;
+    result.push_back({std::move(option), std::move(loads), encodings});
+  }
+  return result;
+}
+
+/// One way for tensors of one size.
+struct Candidate {
+  const Template* of;
+  const Codec* codec;  // null of exact ones
+  Chain chain;
+  std::array<double, kResources> busy;
+  double seconds;  // of the chain, if nobody else were there
+
+  bool exact() const { return codec == nullptr; }
+};
+
+double alone(const Chain& chain) {
+  double begin = 0, end = 0;
+  for (const Task& task : chain) {
+    if (!task.beside) begin = end;
+    end = std::max(end, begin + task.seconds);
+  }
+  return end;
+}
+
+/// Whether a second one needs at least as much of everything.
+bool beats(const Candidate& a, const Candidate& b) {
+  if (a.of->encodings > b.of->encodings || a.seconds > b.seconds) return false;
+  for (std::size_t i = 0; i < kResources; ++i) {
+    if (a.busy[i] > b.busy[i]) return false;
+  }
+  return true;
+}
+
+using Front = std::vector<Candidate>;
+
+/// Candidates that nobody beats, exact ones first. The first is the fastest exact one.
+class Fronts {
+ public:
+  Fronts(const Cluster& cluster, const Costs& costs, const SelectionOptions& options)
+      : options_(options), templates_(templates_for(cluster, options)), maker_(costs, cluster) {
+    for (const Codec& codec : options_.codecs) measured_.push_back(&costs.codec(codec));
+  }
+
+  const Front& of(std::size_t elements) {
+    auto& front = fronts_[elements];
+    if (!front) front = std::make_unique<Front>(make(elements));
+    return *front;
+  }
+
+ private:
+  Front make(std::size_t elements) const {
+    Front all;
+    for (const Template& each : templates_) {
+      if (each.encodings == 0) {
+        add(all, each, nullptr, MeasuredCodec{}, elements);
+        continue;
+      }
+      for (std::size_t i = 0; i < measured_.size(); ++i) {
+        add(all, each, &options_.codecs[i], *measured_[i], elements);
+      }
+    }
+    std::ranges::stable_sort(all, [](const Candidate& a, const Candidate& b) {
+      return std::pair(a.of->encodings, a.seconds) < std::pair(b.of->encodings, b.seconds);
+    });
+    Front front;
+    for (Candidate& each : all) {
+      const auto beaten = [&](const Candidate& other) { return beats(other, each); };
+      if (std::ranges::none_of(front, beaten)) front.push_back(std::move(each));
+    }
+    return front;
+  }
+
+  void add(Front& to, const Template& each, const Codec* codec, const MeasuredCodec& measured,
+           std::size_t elements) const {
+    Chain chain = maker_.make(each.loads, measured, elements);
+    const auto busy = busy_seconds(chain);
+    const double seconds = alone(chain);
+    to.push_back({&each, codec, std::move(chain), busy, seconds});
+  }
+
+  const SelectionOptions& options_;
+  const std::vector<Template> templates_;
+  const ChainMaker maker_;
+  std::vector<const MeasuredCodec*> measured_;
+  std::map<std::size_t, std::unique_ptr<Front>> fronts_;
+};
+
+// ---------------------------------------------------------------------------------------------
+
+/// Tensors that travel with the next large one, in its messages: small ones, which no codec gets.
+/// What is planned are the large ones.
+struct Joined {
+  Workload workload;
+  std::vector<std::size_t> group_of;   // by tensor
+  std::vector<std::size_t> leader_of;  // by group: the tensor that the choice is made for
+};
+
+Joined join_small(const Workload& workload) {
+  Joined joined;
+  joined.workload = workload;
+  joined.workload.tensors.clear();
+  std::size_t waiting = 0;  // elements
+  for (std::size_t i = 0; i < workload.tensors.size(); ++i) {
+    WorkloadTensor tensor = workload.tensors[i];
+    joined.group_of.push_back(joined.workload.tensors.size());
+    const bool last = i + 1 == workload.tensors.size();
+    if (tensor.elements < kSmallElements && !last) {
+      waiting += tensor.elements;
+      continue;
+    }
+    tensor.elements += std::exchange(waiting, 0);
+    joined.workload.tensors.push_back(std::move(tensor));
+    joined.leader_of.push_back(i);
+  }
+  return joined;
+}
+
+class Selector {
+ public:
+  Selector(const Workload& workload, const Cluster& cluster, const Costs& costs,
+           const SelectionOptions& options)
+      : workload_(workload),
+        fronts_(cluster, costs, options),
+        forecast_(workload, options.shares_compute) {
+    std::vector<const Chain*> chains;
+    for (const WorkloadTensor& tensor : workload.tensors) {
+      const Front& front = fronts_.of(tensor.elements);
+      fronts_of_.push_back(&front);
+      chosen_.push_back(&front.front());
+      chains.push_back(&front.front().chain);
+    }
+    forecast_.set(chains);
+  }
+
+  void run() {
+    const std::vector<std::size_t> order = by_size_and_last_ready();
+    for (int round = 0; round < kMostRounds; ++round) {
+      const double before = forecast_.step_seconds();
+      for (const std::size_t tensor : order) {
+        if (can_gain(tensor)) improve(tensor);
+      }
+      if (forecast_.step_seconds() > before * (1 - kWorthARound)) break;
+    }
+    spare(order);
+  }
+
+  const Candidate& choice(std::size_t tensor) const { return *chosen_[tensor]; }
+  const Forecast& forecast() const { return forecast_; }
+
+ private:
+  std::vector<std::size_t> by_size_and_last_ready() const {
+    std::vector<std::size_t> order(workload_.tensors.size());
+    std::iota(order.rbegin(), order.rend(), 0);
+    std::ranges::stable_sort(order, std::greater<>(),
+                             [&](std::size_t i) { return workload_.tensors[i].elements; });
+    return order;
+  }
+
+  /// Nothing is gained before links idle.
+  bool can_gain(std::size_t tensor) const {
+    return !(chosen_[tensor]->exact() && forecast_.before_bubble(tensor));
+  }
+
+  /// Tensors of one size mostly go the same few ways: the first of them try all, the others those.
+  void improve(std::size_t tensor) {
+    Winners& winners = winners_[fronts_of_[tensor]];
+    const Candidate* best = chosen_[tensor];
+    double least = forecast_.step_seconds() - kNoticed;
+    const auto try_out = [&](const Candidate& each) {
+      if (&each == chosen_[tensor]) return;
+      const double seconds = forecast_.with(tensor, each.chain, least);
+      if (seconds >= least) return;
+      least = seconds;
+      best = &each;
+    };
+    if (winners.tensors++ % kTryAllEvery == 0) {
+      for (const Candidate& each : *fronts_of_[tensor]) try_out(each);
+    } else {
+      for (const Candidate* each : winners.candidates) try_out(*each);
+    }
+    if (best == chosen_[tensor]) return;
+    for (const Candidate* each : {chosen_[tensor], best}) {
+      if (std::ranges::find(winners.candidates, each) == winners.candidates.end()) {
+        winners.candidates.push_back(each);
+      }
+    }
+    take(tensor, *best);
+  }
+
+  /// What loses nothing by travelling exactly, or with fewer encodings, does: the smallest first.
+  void spare(const std::vector<std::size_t>& order) {
+    const double most = forecast_.step_seconds() * (1 + kSpared);
+    for (auto tensor = order.rbegin(); tensor != order.rend(); ++tensor) {
+      if (chosen_[*tensor]->exact()) continue;
+      for (const Candidate& each : *fronts_of_[*tensor]) {
+        if (each.of->encodings >= chosen_[*tensor]->of->encodings) break;
+        if (forecast_.with(*tensor, each.chain, most) >= most) continue;
+        take(*tensor, each);
+        break;
+      }
+    }
+  }
+
+  void take(std::size_t tensor, const Candidate& candidate) {
+    chosen_[tensor] = &candidate;
+    forecast_.set(tensor, candidate.chain);
+  }
+
+  struct Winners {
+    std::size_t tensors = 0;
+    std::vector<const Candidate*> candidates{};
+  };
+
+  const Workload& workload_;
+  Fronts fronts_;
+  Forecast forecast_;
+  std::vector<const Front*> fronts_of_;
+  std::vector<const Candidate*> chosen_;
+  std::map<const Front*, Winners> winners_;
+};
+
+}  // namespace
+
+Selection select(const Workload& workload, const Cluster& cluster, const Costs& costs,
+                 const SelectionOptions& options) {
+  const Joined joined = join_small(workload);
+  Selector selector(joined.workload, cluster, costs, options);
+  selector.run();
+  static const Codec kExact = Codec::parse("none");
+  Selection selection{
+      {}, selector.forecast().step_seconds(), selector.forecast().exposed_seconds()};
+  for (std::size_t i = 0; i < workload.tensors.size(); ++i) {
+    const std::size_t group = joined.group_of[i];
+    const Candidate& choice = selector.choice(group);
+    const bool small = joined.leader_of[group] != i;
+    const bool exact = small || choice.exact();
+    selection.choices.push_back({choice.of->option, exact ? kExact : *choice.codec, ""});
+  }
+  return selection;
+}
+
+Baselines baselines(const Workload& workload, const Cluster& cluster, const Costs& costs,
+                    const SelectionOptions& options) {
+  const ChainMaker maker(costs, cluster);
+  Forecast forecast(workload, options.shares_compute);
+  const auto all_by = [&](const Template& each, const MeasuredCodec& codec) {
+    std::map<std::size_t, Chain> chains;
+    std::vector<const Chain*> by_tensor;
+    for (const WorkloadTensor& tensor : workload.tensors) {
+      Chain& chain = chains[tensor.elements];
+      if (chain.empty()) chain = maker.make(each.loads, codec, tensor.elements);
+      by_tensor.push_back(&chain);
+    }
+    forecast.set(by_tensor);
+    return forecast.step_seconds();
+  };
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  Baselines result{kNever, kNever, 0};
+  for (const Template& each : templates_for(cluster, options)) {
+    if (each.encodings == 0) {
+      result.plain_seconds = std::min(result.plain_seconds, all_by(each, {}));
+    } else {
+      for (const Codec& codec : options.codecs) {
+        result.all_compressed_seconds =
+            std::min(result.all_compressed_seconds, all_by(each, costs.codec(codec)));
+      }
+    }
+  }
+  Costs free = costs;
+  for (auto& [spec, codec] : free.codecs) {
+    codec.encode = codec.decode = codec.preparation = CostTable();
+  }
+  result.bound_seconds = select(workload, cluster, free, options).step_seconds;
+  return result;
+}
+
+}  // namespace gradwire

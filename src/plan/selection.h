@@ -1,0 +1,56 @@
+// Which option every tensor takes, so that a step takes least.
+//
+// First ByteComp's algorithm 1: all tensors exact; then, from the largest on and among equal ones
+// from the last that is ready, each gets the option with which the step is shortest. Those whose
+// exchange ends before links idle are left out: nothing is gained there. If there is a second
+// device, algorithm 2 moves as many of each kind of compressed tensors there as pay. Then every
+// tensor is looked at again, until no change of one alone makes the step shorter; and whatever can
+// travel exactly without making it longer does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradwire/codec.h"
+#include "plan/costs.h"
+#include "plan/forecast.h"
+#include "plan/load.h"
+#include "plan/workload.h"
+
+namespace gradwire {
+
+struct SelectionOptions {
+  std::vector<Codec> codecs{};       ///< that may be taken; without any all is exact
+  std::uint32_t devices = 1;         ///< 2: codecs can run on a second one
+  std::uint32_t most_encodings = 8;  ///< of a number, by codecs, on its way
+  bool shares_compute = false;       ///< as in `Forecast`
+};
+
+/// How one tensor travels.
+struct Choice {
+  Option option;
+  Codec codec;         ///< "none" of exact options
+  std::string reason;  ///< in words
+};
+
+struct Selection {
+  std::vector<Choice> choices;  ///< by tensor
+  double step_seconds = 0;
+  double exposed_seconds = 0;
+};
+
+Selection select(const Workload& workload, const Cluster& cluster, const Costs& costs,
+                 const SelectionOptions& options);
+
+/// Steps by which a selection is judged.
+struct Baselines {
+  double plain_seconds = 0;           ///< all tensors by the exact option that is best for all
+  double all_compressed_seconds = 0;  ///< all tensors by the lossy option that is best for all
+  double bound_seconds = 0;           ///< selected as if codecs took no time
+};
+
+Baselines baselines(const Workload& workload, const Cluster& cluster, const Costs& costs,
+                    const SelectionOptions& options);
+
+}  // namespace gradwire

@@ -1,0 +1,141 @@
+#include "plan/selection.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <random>
+
+#include "plan/models.h"
+
+namespace gradwire {
+namespace {
+
+const Codec kNone = Codec::parse("none");
+const Codec kSign = Codec::parse("sign");
+
+/// So many seconds per million elements, from a constant on.
+CostTable line(double constant, double per_million) {
+  return CostTable({{1, constant}, {1'000'000, constant + per_million}});
+}
+
+Costs some_costs(double link = 1.0 / 125e6) {
+  Costs costs;
+  costs.inside = {20e-6, 1e-10};
+  costs.between = {100e-6, link};
+  costs.codecs[kNone.spec()] = {line(1e-6, 1e-4), line(1e-6, 1e-4), CostTable(), 4};
+  costs.codecs[kSign.spec()] = {line(3e-5, 1e-3), line(2e-5, 5e-4), CostTable(), 0.13};
+  return costs;
+}
+
+Workload random_workload(std::mt19937& random, std::size_t tensors) {
+  Workload workload{.name = "random"};
+  double ready = 0;
+  for (std::size_t i = 0; i < tensors; ++i) {
+    ready += std::uniform_real_distribution(0.0, 0.02)(random);
+    const double exponent = std::uniform_real_distribution(8.0, 23.0)(random);
+    workload.tensors.push_back(
+        {std::to_string(i), static_cast<std::size_t>(std::exp2(exponent)), ready});
+  }
+  workload.forward_seconds = 0.01;
+  workload.backward_seconds = ready;
+  return workload;
+}
+
+/// The shortest step of all combinations of these options.
+double brute_force(const Workload& workload, const Cluster& cluster, const Costs& costs,
+                   const std::vector<Option>& options) {
+  const ChainMaker maker(costs, cluster);
+  const std::size_t tensors = workload.tensors.size();
+  std::vector<std::vector<Chain>> chains(tensors);
+  for (std::size_t i = 0; i < tensors; ++i) {
+    for (const Option& option : options) {
+      chains[i].push_back(maker.make(option, kSign, workload.tensors[i].elements));
+    }
+  }
+  Forecast forecast(workload, false);
+  std::vector<std::size_t> digits(tensors);
+  double least = 1e9;
+  for (bool more = true; more;) {
+    std::vector<const Chain*> chosen;
+    for (std::size_t i = 0; i < tensors; ++i) chosen.push_back(&chains[i][digits[i]]);
+    forecast.set(chosen);
+    least = std::min(least, forecast.step_seconds());
+    more = false;
+    for (std::size_t i = 0; i < tensors && !more; ++i) {
+      more = ++digits[i] < options.size();
+      if (!more) digits[i] = 0;
+    }
+  }
+  return least;
+}
+
+/// Of all kinds, among them those that are mostly best.
+std::vector<Option> some_options() {
+  std::vector<Option> options;
+  for (const char* text :
+       {"all_reduce", "reduce-broadcast",
+        "inside.reduce_scatter-between.all_reduce-inside.all_gather", "encode-all_gather-decode",
+        "encode-all_to_all-decode-encode-all_gather-decode",
+        "inside.reduce_scatter-encode-between.all_gather-decode-inside.all_gather",
+        "inside.reduce_scatter-encode-between.all_to_all-decode-encode-between.all_gather-decode-"
+        "inside.all_gather"}) {
+    options.push_back(Option::parse(text));
+  }
+  return options;
+}
+
+TEST(Selection, is_as_good_as_trying_everything) {
+  std::mt19937 random(7);
+  for (int job = 0; job < 40; ++job) {
+    const Cluster cluster = job % 2 == 0 ? Cluster{4, 1} : Cluster{2, 4};
+    const Costs costs = some_costs(1.0 / std::uniform_real_distribution(1e7, 3e9)(random));
+    const Workload workload = random_workload(random, 2 + random() % 4);
+    const double best = brute_force(workload, cluster, costs, some_options());
+    const double chosen = select(workload, cluster, costs, {.codecs = {kSign}}).step_seconds;
+    EXPECT_LE(chosen, 1.01 * best) << "job " << job;
+  }
+}
+
+TEST(Selection, is_never_behind_plain_or_all_compressed) {
+  for (const char* name : {"vgg16", "resnet101", "bert-base", "lstm"}) {
+    for (const double rate : {1.25e7, 1.25e8, 3e9, 1e11}) {
+      const Workload workload = model_workload(name, default_step_seconds(name));
+      for (const bool shares : {false, true}) {
+        const SelectionOptions options{.codecs = {kSign}, .shares_compute = shares};
+        const Costs costs = some_costs(1 / rate);
+        const Selection selection = select(workload, {8, 8}, costs, options);
+        const Baselines base = baselines(workload, {8, 8}, costs, options);
+        SCOPED_TRACE(std::string(name) + ", " + std::to_string(rate));
+        EXPECT_LE(selection.step_seconds, base.plain_seconds);
+        EXPECT_LE(selection.step_seconds, base.all_compressed_seconds);
+        EXPECT_GE(selection.step_seconds, workload.compute_seconds());
+      }
+    }
+  }
+}
+
+TEST(Selection, DISABLED_times) {
+  Costs costs = some_costs(1 / 12.5e9 * 4);
+  for (const char* name : {"vgg16", "resnet101", "ugatit", "bert-base", "gpt2", "lstm"}) {
+    const Workload workload = model_workload(name, default_step_seconds(name));
+    const Cluster cluster{8, 8};
+    const SelectionOptions options{.codecs = {kSign}, .shares_compute = true};
+    const auto begin = std::chrono::steady_clock::now();
+    const Selection selection = select(workload, cluster, costs, options);
+    const auto end = std::chrono::steady_clock::now();
+    const Baselines base = baselines(workload, cluster, costs, options);
+    std::size_t lossy = 0;
+    for (const Choice& choice : selection.choices) lossy += choice.codec == kNone ? 0 : 1;
+    std::printf(
+        "%s %zu tensors: %.2f ms, %.2f ms step, plain %.2f, all %.2f, bound %.2f; %zu lossy\n",
+        name, workload.tensors.size(),
+        std::chrono::duration<double, std::milli>(end - begin).count(),
+        selection.step_seconds * 1e3, base.plain_seconds * 1e3, base.all_compressed_seconds * 1e3,
+        base.bound_seconds * 1e3, lossy);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire
