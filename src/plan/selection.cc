@@ -17,6 +17,11 @@ constexpr double kWorthARound = 1e-3;  // of a step, by looking at every tensor 
 constexpr double kSpared = 1e-6;       // of a step, that exact messages may take longer
 constexpr int kMostRounds = 5;
 constexpr std::size_t kTryAllEvery = 8;  // tensors of one size
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// What resources cost, in the order of `Resource`, where something is to be cheapest.
+constexpr std::array<std::array<double, kResources>, 4> kRespects{
+    {{1, 1, 1, 1, 1}, {1, 1, 1, 10, 10}, {10, 10, 1, 1, 1}, {0.01, 0.01, 0.1, 1, 1}}};
 
 /// An option with what it asks of everybody, per element.
 struct Template {
@@ -160,18 +165,73 @@ class Selector {
       : workload_(workload),
         fronts_(cluster, costs, options),
         forecast_(workload, options.shares_compute) {
-    std::vector<const Chain*> chains;
     for (const WorkloadTensor& tensor : workload.tensors) {
-      const Front& front = fronts_.of(tensor.elements);
-      fronts_of_.push_back(&front);
-      chosen_.push_back(&front.front());
-      chains.push_back(&front.front().chain);
+      fronts_of_.push_back(&fronts_.of(tensor.elements));
     }
+    begin_with([](const Candidate& each) { return each.exact() ? each.seconds : kNever; });
+  }
+
+  /// From where all is exact, and from the best of some where all tensors go by what is cheapest in
+  /// one respect: changes of one tensor alone do not lead from everywhere to the best.
+  void run() {
+    const std::vector<std::size_t> order = by_size_and_last_ready();
+    descend(order);
+    const auto exact_first = chosen_;
+    const double seconds = forecast_.step_seconds();
+    std::vector<const Candidate*> start;
+    double least = kNever;
+    for (const auto& weights : kRespects) {
+      begin_with([&](const Candidate& each) {
+        return std::inner_product(weights.begin(), weights.end(), each.busy.begin(), 0.0);
+      });
+      if (forecast_.step_seconds() >= least) continue;
+      least = forecast_.step_seconds();
+      start = chosen_;
+    }
+    set(start);
+    descend(order);
+    if (forecast_.step_seconds() >= seconds) set(exact_first);
+    spare(order);
+  }
+
+  const Candidate& choice(std::size_t tensor) const { return *chosen_[tensor]; }
+  const Forecast& forecast() const { return forecast_; }
+
+  /// Why a tensor goes as it goes, in words.
+  std::string reason(std::size_t tensor) const {
+    const Front& front = *fronts_of_[tensor];
+    const Candidate& exact = front.front();
+    const double now = forecast_.step_seconds();
+    if (!choice(tensor).exact()) {
+      return fmt::format("saves {:.3g} ms of a step",
+                         1e3 * (forecast_.with(tensor, exact.chain) - now));
+    }
+    if (forecast_.before_bubble(tensor)) return "hidden behind computing";
+    const auto lossy = std::ranges::find_if_not(front, &Candidate::exact);
+    if (lossy == front.end()) return "no codec makes its exchange shorter";
+    const auto codec = static_cast<std::size_t>(Resource::codec);
+    return lossy->busy[codec] > exact.seconds ? "encoding takes longer than sending"
+                                              : "another exchange takes longer";
+  }
+
+ private:
+  /// The first of the cheapest candidates for all tensors.
+  template <class Price>
+  void begin_with(Price price) {
+    std::vector<const Candidate*> chosen;
+    for (const Front* front : fronts_of_) {
+      chosen.push_back(&*std::ranges::min_element(*front, {}, price));
+    }
+    set(chosen);
+  }
+  void set(const std::vector<const Candidate*>& chosen) {
+    chosen_ = chosen;
+    std::vector<const Chain*> chains;
+    for (const Candidate* each : chosen) chains.push_back(&each->chain);
     forecast_.set(chains);
   }
 
-  void run() {
-    const std::vector<std::size_t> order = by_size_and_last_ready();
+  void descend(const std::vector<std::size_t>& order) {
     for (int round = 0; round < kMostRounds; ++round) {
       const double before = forecast_.step_seconds();
       for (const std::size_t tensor : order) {
@@ -179,13 +239,8 @@ class Selector {
       }
       if (forecast_.step_seconds() > before * (1 - kWorthARound)) break;
     }
-    spare(order);
   }
 
-  const Candidate& choice(std::size_t tensor) const { return *chosen_[tensor]; }
-  const Forecast& forecast() const { return forecast_; }
-
- private:
   std::vector<std::size_t> by_size_and_last_ready() const {
     std::vector<std::size_t> order(workload_.tensors.size());
     std::iota(order.rbegin(), order.rend(), 0);
@@ -272,7 +327,10 @@ Selection select(const Workload& workload, const Cluster& cluster, const Costs& 
     const Candidate& choice = selector.choice(group);
     const bool small = joined.leader_of[group] != i;
     const bool exact = small || choice.exact();
-    selection.choices.push_back({choice.of->option, exact ? kExact : *choice.codec, ""});
+    selection.choices.push_back({choice.of->option, exact ? kExact : *choice.codec,
+                                 small ? fmt::format("small: travels with {}",
+                                                     workload.tensors[joined.leader_of[group]].name)
+                                       : selector.reason(group)});
   }
   return selection;
 }
@@ -292,7 +350,6 @@ Baselines baselines(const Workload& workload, const Cluster& cluster, const Cost
     forecast.set(by_tensor);
     return forecast.step_seconds();
   };
-  constexpr double kNever = std::numeric_limits<double>::infinity();
   Baselines result{kNever, kNever, 0};
   for (const Template& each : templates_for(cluster, options)) {
     if (each.encodings == 0) {
