@@ -138,8 +138,8 @@ Costs parse_costs(std::string_view text) {
   const LocatedJson root = parse_located_json(text);
   constexpr std::string_view what = "a file of costs";
   check_keys(root, what,
-             {"gradwire_costs", "source", "host", "isa", "version", "inside", "between", "threads",
-              "interference", "codecs"});
+             {"gradwire_costs", "source", "host", "isa", "version", "inside", "between", "delay",
+              "threads", "interference", "codecs"});
   const LocatedJson& version = member(root, "gradwire_costs", what);
   require(version, Kind::count, "'gradwire_costs' is the format's version: expected 1");
   if (version.count != kCostsVersion) {
@@ -162,6 +162,7 @@ Costs parse_costs(std::string_view text) {
           .version = text_member(root, "version", what),
           .inside = read_link(root, "inside"),
           .between = read_link(root, "between"),
+          .delay = number_member(root, "delay", what),
           .threads = threads.count,
           .interference = interference,
           .codecs = read_codecs(member(root, "codecs", what))};
@@ -181,13 +182,14 @@ std::string text_of(const Costs& costs) {
       "  \"version\": {},\n"
       "  \"inside\": {},\n"
       "  \"between\": {},\n"
+      "  \"delay\": {},\n"
       "  \"threads\": {},\n"
       "  \"interference\": {},\n"
       "  \"codecs\": {{\n{}\n  }}\n"
       "}}\n",
       kCostsVersion, quoted(costs.source), quoted(costs.host), quoted(costs.isa),
-      quoted(costs.version), text_of(costs.inside), text_of(costs.between), costs.threads,
-      costs.interference, fmt::join(codecs, ",\n"));
+      quoted(costs.version), text_of(costs.inside), text_of(costs.between), costs.delay,
+      costs.threads, costs.interference, fmt::join(codecs, ",\n"));
 }
 
 }  // namespace gradwire

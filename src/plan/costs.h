@@ -54,8 +54,12 @@ struct Costs {
   std::string host;         ///< where they hold; empty: wherever they are asked for
   std::string isa;          ///< instruction set by which codecs were measured
   std::string version;      ///< of gradwire
-  LinkCost inside;          ///< between two ranks of one host, cores being busy
+  LinkCost inside;          ///< between two ranks of one host that has cores to spare
   LinkCost between;         ///< between two hosts
+  /// More for every message while backward keeps all cores busy: until a rank gets one. Apart from
+  /// the links, as it is there while backward runs only, and hundreds of times their latency: two
+  /// ranks on two cores need 7 us for a message, and 4 ms beside threads that compute.
+  double delay = 0;
   std::size_t threads = 1;  ///< that encode and decode, of each rank
   double interference = 1;  ///< backward with exchanges under way, as a multiple of it alone
   std::map<std::string, MeasuredCodec> codecs;  ///< by `Codec::spec`; "none" for exact messages

@@ -19,7 +19,7 @@ const char* const kExample = R"({
   "version": "0.1",
   "inside": {"seconds": 1e-5, "seconds_per_byte": 2.5e-11},
   "between": {"seconds": 4e-5, "seconds_per_byte": 8e-9},
-  "threads": 2,
+  "delay": 0.002, "threads": 2,
   "interference": 1.25,
   "codecs": {
     "none": {"encode": [[1024, 0]], "decode": [[1024, 1e-6]], "bytes_per_element": 4},
@@ -61,6 +61,7 @@ TEST(Costs, are_read_as_they_stand) {
   EXPECT_EQ(costs.version, "0.1");
   EXPECT_EQ(costs.inside, (LinkCost{1e-5, 2.5e-11}));
   EXPECT_DOUBLE_EQ(costs.between.of(1000), 4e-5 + 8e-6);
+  EXPECT_EQ(costs.delay, 0.002);
   EXPECT_EQ(costs.threads, 2u);
   EXPECT_EQ(costs.interference, 1.25);
   EXPECT_EQ(costs.codecs.size(), 2u);
@@ -108,6 +109,7 @@ TEST(Costs, mistakes_are_named_with_their_line) {
       {"1e-5", "-1e-5", "line 7", {"'seconds'", "-1e-5", "less than 0"}},
       {"1e-5", "null", "line 7", {"'seconds' is a number", "null"}},
       {"8e-9", "\"8e-9\"", "line 8", {"'seconds_per_byte' is a number", "\"8e-9\""}},
+      {"0.002", "-0.002", "line 9", {"'delay' is -0.002", "less than 0"}},
       {"\"threads\": 2", "\"threads\": 0", "line 9", {"at least 1"}},
       {"\"threads\": 2", "\"threads\": 1.5", "line 9", {"whole number", "1.5"}},
       {"1.25", "0.9", "line 10", {"'interference' is 0.9", "at least 1"}},
@@ -168,6 +170,7 @@ RC_GTEST_PROP(Costs, any_costs_round_trip, ()) {
               .version = "0.1",
               .inside = {any_seconds(), any_seconds()},
               .between = {any_seconds(), any_seconds()},
+              .delay = any_seconds(),
               .threads = *rc::gen::inRange<std::size_t>(1, 65),
               .interference = 1 + any_seconds(),
               .codecs = {}};
