@@ -52,6 +52,7 @@ void add_subcommands(CLI::App& app) {
   add_bench_select(bench);
   add_bench_allreduce(bench);
   add_bench_train(bench);
+  add_calibrate(app);
   add_inspect(app);
   add_hosts(app);
   add_run(app);

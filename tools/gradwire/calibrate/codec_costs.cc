@@ -1,0 +1,194 @@
+#include "calibrate/codec_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "codec/notes.h"
+#include "codec/registry.h"
+#include "gradients/synthetic.h"
+#include "machine/huge_buffer.h"
+#include "machine/measure.h"
+
+namespace gradwire::cli {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+constexpr std::size_t kFresh = std::size_t{1} << 20;  // longer tensors repeat their beginning
+constexpr double kLongestSeconds = 0.25;              // of one call
+
+/// As plan/resources.h has them between two ranks of a host.
+std::size_t piece_of(const Codec& codec) {
+  return codec.traits().sparse ? kFresh : std::size_t{1} << 16U;
+}
+
+/// Memory that all codecs and sizes share.
+struct Buffers {
+  explicit Buffers(std::size_t elements) : input(4 * elements), output(4 * elements) {
+    const std::span<float> x = input.floats();
+    fill(Distribution::gaussian, kSeed, x.first(std::min(kFresh, elements)));
+    for (std::size_t i = kFresh; i < elements; i += kFresh) {
+      std::copy_n(x.begin(), std::min(kFresh, elements - i), x.begin() + static_cast<long>(i));
+    }
+  }
+
+  HugeBuffer input;
+  HugeBuffer output;
+};
+
+/// The work on one tensor. Messages of as many pieces as have numbers of their own are kept: as in
+/// the engine, they are written where earlier ones have been.
+class Exchange {
+ public:
+  Exchange(const Codec& codec, std::size_t elements, const Buffers& buffers)
+      : codec_(codec),
+        fitted_(codec),
+        input_{buffers.input.floats().data(), elements, Dtype::f32},
+        output_(buffers.output.floats().first(elements)),
+        piece_(std::min(piece_of(codec), elements)),
+        notes_(note_count(codec, elements)),
+        messages_(std::max<std::size_t>(1, std::min(kFresh, elements) / piece_)) {
+    for (Message& message : messages_) message.room.resize(max_frame_bytes(codec, piece_));
+  }
+
+  void prepare() { fitted_ = fit(codec_, input_, notes_); }
+
+  void encode() {
+    for (std::size_t i = 0; i * piece_ < output_.size(); ++i) {
+      Message& message = messages_[i % messages_.size()];
+      const NotedSegment segment{
+          {fitted_,
+           {static_cast<const float*>(input_.data) + i * piece_, piece_, Dtype::f32},
+           {.random = {.seed = kSeed}, .first_element = i * piece_}},
+          notes_};
+      const Encoded encoded = encode_frame({&segment, 1}, message.room, Seal::none);
+      check(encoded.status);
+      message.bytes = encoded.bytes;
+    }
+  }
+
+  void decode() {
+    for (std::size_t i = 0; i * piece_ < output_.size(); ++i) {
+      const Message& message = messages_[i % messages_.size()];
+      FrameReader frame(std::span(message.room).first(message.bytes), Seal::none);
+      check(frame.status());
+      check(frame.decode_add(0, {output_.data() + i * piece_, piece_, Dtype::f32}));
+    }
+  }
+
+  double bytes_per_element() const {
+    std::size_t bytes = 0;
+    for (const Message& message : messages_) bytes += message.bytes;
+    return static_cast<double>(bytes) / static_cast<double>(messages_.size() * piece_);
+  }
+
+ private:
+  struct Message {
+    std::vector<std::byte> room;
+    std::size_t bytes = 0;
+  };
+
+  Codec codec_;
+  Codec fitted_;
+  ConstTensorView input_;
+  std::span<float> output_;
+  std::size_t piece_;
+  std::vector<double> notes_;
+  std::vector<Message> messages_;
+};
+
+/// What the thread computed, whoever else wanted its core.
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+struct Operation {
+  std::size_t calls = 0;  // per sample; 0: not known yet
+  Timings timings;
+
+  template <typename Work>
+  void sample(Work&& work) {
+    if (calls == 0) calls = calls_per_sample(work);
+    const double begin = thread_seconds();
+    for (std::size_t i = 0; i < calls; ++i) work();
+    timings.add((thread_seconds() - begin) / static_cast<double>(calls));
+  }
+};
+
+/// A codec at one size.
+struct Cell {
+  std::size_t elements;
+  Operation prepare, encode, decode;
+};
+
+struct Row {
+  Codec codec;
+  std::vector<Cell> cells;
+  double bytes_per_element = 0;  // of the largest cell
+};
+
+/// Returns the longest of its calls, in seconds.
+double sample(Row& row, Cell& cell, const Buffers& buffers) {
+  Exchange exchange(row.codec, cell.elements, buffers);
+  if (is_fitted(row.codec)) cell.prepare.sample([&] { exchange.prepare(); });
+  cell.encode.sample([&] { exchange.encode(); });
+  cell.decode.sample([&] { exchange.decode(); });
+  row.bytes_per_element = exchange.bytes_per_element();
+  return std::max(cell.encode.timings.median(), cell.decode.timings.median());
+}
+
+CostTable table_of(const std::vector<Cell>& cells, Operation Cell::*operation) {
+  std::vector<std::pair<std::size_t, double>> points;
+  for (const Cell& cell : cells) {
+    points.emplace_back(cell.elements, (cell.*operation).timings.median());
+  }
+  // What took longer than more elements was disturbed.
+  for (std::size_t i = points.size() - 1; i > 0; --i) {
+    points[i - 1].second = std::min(points[i - 1].second, points[i].second);
+  }
+  return CostTable(std::move(points));
+}
+
+std::map<std::string, MeasuredCodec> tables_of(const std::vector<Row>& rows) {
+  std::map<std::string, MeasuredCodec> tables;
+  for (const Row& row : rows) {
+    tables[row.codec.spec()] = {
+        .encode = table_of(row.cells, &Cell::encode),
+        .decode = table_of(row.cells, &Cell::decode),
+        .preparation =
+            is_fitted(row.codec) ? table_of(row.cells, &Cell::prepare) : CostTable(),
+        .bytes_per_element = row.bytes_per_element};
+  }
+  return tables;
+}
+
+}  // namespace
+
+std::map<std::string, MeasuredCodec> measure_codecs(
+    std::span<const Codec> codecs, const CodecEffort& effort,
+    const std::function<void(std::string_view)>& on_step) {
+  const auto until = std::chrono::steady_clock::now() + effort.most;
+  const Buffers buffers(effort.sizes.back());
+  std::vector<Row> rows;
+  for (const Codec& codec : codecs) rows.push_back({codec, {}});
+  for (unsigned round = 0; round < effort.rounds; ++round) {
+    if (round > 0 && std::chrono::steady_clock::now() > until) break;
+    for (Row& row : rows) {
+      on_step(fmt::format("{}, round {} of {}", row.codec.spec(), round + 1, effort.rounds));
+      if (round > 0) {
+        for (Cell& cell : row.cells) sample(row, cell, buffers);
+        continue;
+      }
+      for (const std::size_t elements : effort.sizes) {
+        row.cells.push_back({elements, {}, {}, {}});
+        if (sample(row, row.cells.back(), buffers) > kLongestSeconds) break;
+      }
+    }
+  }
+  return tables_of(rows);
+}
+
+}  // namespace gradwire::cli

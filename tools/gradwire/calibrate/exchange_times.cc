@@ -1,0 +1,192 @@
+#include "calibrate/exchange_times.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "calibrate/busy_cores.h"
+#include "gradwire/communicator.h"
+#include "machine/measure.h"
+#include "run/scratch_folder.h"
+#include "terminal/json_output.h"
+
+namespace gradwire::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t kSizes[] = {1, 1U << 14U, 1U << 16U, 1U << 18U, 1U << 20U, 1U << 22U};
+constexpr double kLongestGather = 0.2;  // seconds; larger ones are left out
+constexpr std::size_t kExchanged = std::size_t{1} << 20U;  // elements, beside computing
+
+struct Rounds {
+  unsigned gathers;
+  unsigned messages;  // beside busy threads
+  unsigned blocks;    // of computing
+  double block_seconds;
+  double most_seconds;  // of gathers
+};
+constexpr Rounds kUsual{.gathers = 41, .messages = 200, .blocks = 9, .block_seconds = 0.06, .most_seconds = 3};
+constexpr Rounds kQuick{.gathers = 5, .messages = 10, .blocks = 1, .block_seconds = 0.02, .most_seconds = 0.3};
+
+std::uint32_t from_environment(const char* name) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(name) + " is not set: leave out --store, and calibrate starts ranks");
+  }
+  return static_cast<std::uint32_t>(std::atoi(text));
+}
+
+/// Cores of this machine for each of the two ranks.
+unsigned cores_of_rank() { return std::max(1U, std::thread::hardware_concurrency() / 2); }
+
+class Rank {
+ public:
+  Rank(Communicator& ranks, const Rounds& rounds) : ranks_(ranks), rounds_(rounds) {}
+
+  /// Every round has all sizes, so that what disturbs the machine disturbs all alike.
+  GatherTimes gathers() {
+    const auto begin = Clock::now();
+    std::vector<Timings> timings;
+    for (const std::size_t elements : kSizes) {
+      gather(elements);  // warm-up, not counted
+      timings.emplace_back().add(gather(elements));
+      if (!agreed(timings.back().median() < kLongestGather)) break;
+    }
+    for (unsigned round = 1; round < rounds_.gathers; ++round) {
+      const std::chrono::duration<double> elapsed = Clock::now() - begin;
+      if (!agreed(elapsed.count() < rounds_.most_seconds)) break;
+      for (std::size_t i = 0; i < timings.size(); ++i) timings[i].add(gather(kSizes[i]));
+    }
+    GatherTimes times;
+    for (std::size_t i = 0; i < timings.size(); ++i) {
+      times.emplace_back(kSizes[i], timings[i].median());
+    }
+    return times;
+  }
+
+  /// The mean, as a message rarely waits for a core, but then long.
+  double busy_message_seconds() {
+    const BusyCores busy(cores_of_rank());
+    double sum = 0;
+    for (unsigned i = 0; i < rounds_.messages; ++i) sum += gather(1);
+    return sum / rounds_.messages;
+  }
+
+  double interference() {
+    const BusyCores others(cores_of_rank() - 1);
+    Timings ratios;
+    for (unsigned i = 0; i < rounds_.blocks; ++i) {
+      ranks_.barrier().wait();
+      const double alone = block_seconds();
+      ranks_.barrier().wait();
+      ratios.add(block_seconds_beside_exchanges() / alone);
+    }
+    return std::max(1.0, ratios.median());
+  }
+
+ private:
+  double gather(std::size_t elements) {
+    x_.resize(std::max(x_.size(), 2 * elements));
+    ranks_.barrier().wait();
+    Work work = ranks_.all_gather({"x", {x_.data(), 2 * elements}, Way{}});
+    work.wait();
+    return work.statistics().seconds;
+  }
+
+  /// What rank 0 thinks.
+  bool agreed(bool opinion) {
+    float answer = opinion ? 1 : 0;
+    const Tensor tensor{"answer", {&answer, 1}, Way{}};
+    ranks_.broadcast({&tensor, 1}, 0).wait();
+    return answer > 0;
+  }
+
+  /// Per call, of so many that the system has shared out its cores several times.
+  double block_seconds() {
+    const auto begin = Clock::now();
+    std::size_t calls = 0;
+    std::chrono::duration<double> elapsed{};
+    do {
+      computation_.run();
+      ++calls;
+      elapsed = Clock::now() - begin;
+    } while (elapsed.count() < rounds_.block_seconds);
+    return elapsed.count() / static_cast<double>(calls);
+  }
+
+  /// The ranks exchange until both have done their blocks.
+  double block_seconds_beside_exchanges() {
+    std::atomic<bool> done{false};
+    const std::jthread exchanges([&] {
+      std::vector<float> x(kExchanged);
+      for (float left = 1; left > 0;) {
+        left = done.load() ? 0 : 1;
+        const Tensor tensors[] = {{"x", {x.data(), x.size()}, Way{}}, {"left", {&left, 1}, Way{}}};
+        ranks_.all_reduce(tensors).wait();
+      }
+    });
+    const double seconds = block_seconds();
+    done.store(true);
+    return seconds;
+  }
+
+  Communicator& ranks_;
+  const Rounds& rounds_;
+  Computation computation_;
+  std::vector<float> x_;
+};
+
+}  // namespace
+
+ExchangeTimes measure_exchanges(const RankStage& stage, const ExchangeEffort& effort) {
+  const ScratchFolder scratch;
+  std::vector<std::string> arguments{std::filesystem::read_symlink("/proc/self/exe").string(),
+                                     "calibrate",
+                                     "--store",
+                                     "file:" + scratch.path() + "/store",
+                                     "--transport",
+                                     effort.transport};
+  if (effort.quick) arguments.emplace_back("--quick");
+  std::string text;
+  stage.run(arguments, [&](std::string_view line) { text += line; });
+  const Json found = Json::parse(text);
+  return {.gathers = found.at("gathers").get<GatherTimes>(),
+          .delay = found.at("delay").get<double>(),
+          .interference = found.at("interference").get<double>()};
+}
+
+void run_exchange_rank(const std::string& store, const ExchangeEffort& effort) {
+  const auto ranks = Communicator::connect({.rank = from_environment("RANK"),
+                                            .size = from_environment("WORLD_SIZE"),
+                                            .store = store,
+                                            .network = {.transport = effort.transport}});
+  Rank rank(*ranks, effort.quick ? kQuick : kUsual);
+  const GatherTimes gathers = rank.gathers();
+  Json found;
+  found["gathers"] = gathers;
+  found["delay"] = std::max(0.0, rank.busy_message_seconds() - gathers.front().second);
+  found["interference"] = rank.interference();
+  ranks->barrier().wait();
+  if (ranks->rank() == 0) print_json(found);
+}
+
+LinkCost link_cost(const GatherTimes& times, const MeasuredCodec& exact) {
+  const auto on_the_way = [&](const GatherTimes::value_type& time) {
+    const auto& [elements, seconds] = time;
+    return std::max(0.0, seconds - exact.encode.at(elements) - exact.decode.at(elements));
+  };
+  const double latency = on_the_way(times.front());
+  Timings per_byte;
+  for (std::size_t i = std::max<std::size_t>(1, times.size() / 2); i < times.size(); ++i) {
+    const double bytes = exact.bytes_per_element * static_cast<double>(times[i].first);
+    per_byte.add(std::max(0.0, on_the_way(times[i]) - latency) / bytes);
+  }
+  return {latency, per_byte.median()};
+}
+
+}  // namespace gradwire::cli
