@@ -29,6 +29,7 @@ COMMANDS = [
     "bench coder",
     "bench select",
     "bench train",
+    "calibrate",
     "inspect",
     "hosts",
 ]

@@ -29,6 +29,7 @@ void add_subcommands(CLI::App& app) {
       "Examples:\n"
       "  gradwire bench codec                     speed of every codec beside memcpy\n"
       "  gradwire bench distortion --json         bits and error on synthetic data, for scripts\n"
+      "  gradwire calibrate                       what codecs and links cost here, for plans\n"
       "  gradwire inspect frame.bin               what a frame holds\n"
       "  gradwire hosts --count 4 -- COMMAND      a job on four hosts that this machine plays\n"
       "  gradwire run --nproc-per-node 4 train.py torchrun with compressed gradients\n"
