@@ -245,23 +245,21 @@ void add_calibrate(CLI::App& gradwire) {
   const auto options = std::make_shared<Options>();
   command
       .add_option("--codec", options->codecs,
-                  "A codec to measure; repeat for several (default: a list). Those that the file "
-                  "has already are kept")
+                  "A codec to measure, unless the file has it; repeat for several (default: a list)")
       ->type_name("SPEC")
       ->allow_extra_args(false);
   command
       .add_option("--link", options->link,
-                  "How fast hosts are connected: 100mbit, 1gbit, 10gbit, none (default: none, as "
-                  "fast as this machine's TCP)")
+                  "Rate of links between hosts: 1gbit, 25gbit, ... (default: that of TCP here)")
       ->type_name("RATE");
   command
       .add_option("--hosts", options->hosts,
-                  "2: measure that link between test hosts instead of computing it; needs root")
+                  "2: measure that link between test hosts, which needs root")
       ->type_name("N")
       ->check(CLI::Range(2, 2));
   command
       .add_option("-o,--output", options->output,
-                  "File to keep costs in (default: one of this host in ~/.cache/gradwire)")
+                  "File to keep costs in (default: one in ~/.cache/gradwire)")
       ->type_name("FILE");
   command.add_flag("--again", options->again, "Measure anew what the file has already");
   command.add_flag("--quick", options->quick,
