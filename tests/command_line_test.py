@@ -30,6 +30,7 @@ COMMANDS = [
     "bench select",
     "bench train",
     "calibrate",
+    "plan",
     "inspect",
     "hosts",
 ]
@@ -101,7 +102,7 @@ class Help(CommandLine):
 class Mistakes(CommandLine):
     def test_wrong_use_is_one_sentence_and_exit_code_2(self):
         for arguments, pattern in [
-            ("", "name one of: bench, calibrate, inspect, hosts"),
+            ("", "name one of: bench, calibrate, plan, inspect, hosts"),
             ("bench", "name one of: codec, distortion, coder"),
             ("bench speed", "name one of: codec, distortion, coder"),
             ("bench codec --fast", "--fast; see gradwire bench codec --help"),

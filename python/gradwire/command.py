@@ -12,7 +12,7 @@ import sys
 
 from . import __version__
 
-_TREE = "bench calibrate hosts inspect schedule trace".split()
+_TREE = "bench calibrate hosts inspect plan schedule trace".split()
 
 
 def main() -> None:

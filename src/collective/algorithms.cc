@@ -79,6 +79,12 @@ const std::vector<Algorithm>& algorithms() {
   return kAll;
 }
 
+std::string name_of(const Option& option) {
+  const std::vector<Leg> legs = option.legs();
+  const auto found = std::ranges::find(algorithms(), legs, &Algorithm::legs);
+  return found == algorithms().end() || option.needs_second_device() ? option.text() : found->name;
+}
+
 Algorithm find_algorithm(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Algorithm& algorithm : algorithms()) {

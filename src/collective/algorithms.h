@@ -34,6 +34,9 @@ struct Algorithm {
 /// Those that have a name, in the order in which help texts list them.
 const std::vector<Algorithm>& algorithms();
 
+/// The name of the algorithm that an option is, or its text.
+std::string name_of(const Option& option);
+
 /// The one of this name, or the option that this text writes out. Throws `Error(invalid_argument)`
 /// that lists what exists.
 Algorithm find_algorithm(std::string_view name);

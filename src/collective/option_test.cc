@@ -69,6 +69,18 @@ TEST(Options, become_legs_in_which_nothing_is_added_up) {
                 {false, {{Kind::to_all, Level::between}, {Kind::from_owners, Level::inside}}}}));
 }
 
+TEST(Options, that_have_a_name_are_called_by_it) {
+  EXPECT_EQ(name_of(Option::parse("encode-all_gather-decode")), "allgather");
+  EXPECT_EQ(name_of(Option::parse("encode@other-all_gather-decode")),
+            "encode@other-all_gather-decode");
+  EXPECT_EQ(name_of(Option::parse("all_reduce")), "all_reduce");
+  for (const Algorithm& algorithm : algorithms()) {
+    for (const Option& option : all_options()) {
+      if (option.legs() == algorithm.legs) EXPECT_EQ(name_of(option), algorithm.name);
+    }
+  }
+}
+
 /// Hosts and ranks on each.
 constexpr std::pair<Rank, Rank> kShapes[] = {{2, 2}, {3, 2}, {2, 3}, {4, 1}, {1, 4},
                                              {1, 1}, {5, 1}, {3, 3}, {1, 2}};

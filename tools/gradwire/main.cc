@@ -54,6 +54,7 @@ void add_subcommands(CLI::App& app) {
   add_bench_allreduce(bench);
   add_bench_train(bench);
   add_calibrate(app);
+  add_plan(app);
   add_inspect(app);
   add_hosts(app);
   add_run(app);

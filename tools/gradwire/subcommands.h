@@ -18,6 +18,7 @@ void add_bench_coder(CLI::App& bench);
 void add_bench_select(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 void add_calibrate(CLI::App& gradwire);
+void add_plan(CLI::App& gradwire);
 void add_inspect(CLI::App& gradwire);
 void add_hosts(CLI::App& gradwire);
 void add_run(CLI::App& gradwire);

@@ -1,0 +1,249 @@
+// `gradwire plan`: which way every tensor of a model should take, and what that gains.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "collective/algorithms.h"
+#include "gradwire/error.h"
+#include "gradwire/plan.h"
+#include "plan/calibration.h"
+#include "plan/cost_presets.h"
+#include "plan/link_rate.h"
+#include "plan/models.h"
+#include "plan/profile.h"
+#include "plan/selection.h"
+#include "subcommands.h"
+#include "terminal/json_output.h"
+#include "terminal/text_table.h"
+
+namespace gradwire::cli {
+namespace {
+
+/// Codecs run where gradients are computed. On a CPU they have threads of their own.
+constexpr std::string_view kGpu = "gpu";
+
+struct Options {
+  std::string model, workload, profile;
+  double step_milliseconds = 0;
+  Cluster cluster{.hosts = 2, .ranks_per_host = 1};
+  std::string link;
+  std::string costs = "cpu";
+  std::vector<std::string> codecs;
+  std::uint32_t most_encodings = 4;
+  bool all = false;
+  bool json = false;
+  std::string output;
+};
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) throw Error(ErrorCode::io, fmt::format("cannot read {}", path));
+  return std::move(text).str();
+}
+
+Workload workload_of(const Options& options) {
+  if (!options.workload.empty()) return parse_workload(read_text(options.workload));
+  if (!options.profile.empty()) return profile_workload(read_text(options.profile));
+  if (options.model.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("of what? Give --model (one of {}), --profile or --workload",
+                            fmt::join(model_names(), ", ")));
+  }
+  const double seconds = options.step_milliseconds > 0 ? options.step_milliseconds / 1e3
+                                                       : default_step_seconds(options.model);
+  return model_workload(options.model, seconds);
+}
+
+bool is_preset(const std::string& name) {
+  return std::ranges::count(cost_preset_names(), name) > 0;
+}
+
+Costs costs_of(const Options& options) {
+  Costs costs = is_preset(options.costs) ? preset_costs(options.costs) : load_costs(options.costs);
+  const LinkRate rate = options.link.empty() ? LinkRate{} : parse_link_rate(options.link);
+  if (rate.limited()) costs.between.seconds_per_byte = 1 / rate.bytes_per_second();
+  return costs;
+}
+
+/// Those that are asked for, or all measured ones that training can take without feedback.
+std::vector<Codec> codecs_of(const Options& options, const Costs& costs) {
+  std::vector<Codec> codecs;
+  for (const std::string& spec : options.codecs) {
+    codecs.push_back(Codec::parse(spec));
+    static_cast<void>(costs.codec(codecs.back()));
+  }
+  if (!codecs.empty()) return codecs;
+  for (const auto& [spec, measured] : costs.codecs) {
+    const Codec codec = Codec::parse(spec);
+    if (codec.traits().unbiased && !codec.traits().lossless && !codec.traits().sparse) {
+      codecs.push_back(codec);
+    }
+  }
+  if (codecs.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "these costs are of codecs that need feedback only: name one by --codec");
+  }
+  return codecs;
+}
+
+struct Answer {
+  Workload workload;
+  Costs costs;
+  Selection selection;
+  Baselines baselines;
+};
+
+Answer answer(const Options& options) {
+  Answer answer{.workload = workload_of(options), .costs = costs_of(options)};
+  const SelectionOptions selecting{.codecs = codecs_of(options, answer.costs),
+                                   .most_encodings = options.most_encodings,
+                                   .shares_compute = answer.costs.isa == kGpu};
+  answer.selection = select(answer.workload, options.cluster, answer.costs, selecting);
+  answer.baselines = baselines(answer.workload, options.cluster, answer.costs, selecting);
+  return answer;
+}
+
+Way way_of(const Choice& choice) {
+  Way way;
+  way.codec = choice.codec;
+  way.route = name_of(choice.option);
+  return way;
+}
+
+Plan plan_of(const Answer& answer) {
+  Plan plan;
+  for (std::size_t i = 0; i < answer.selection.choices.size(); ++i) {
+    const Choice& choice = answer.selection.choices[i];
+    plan.layers.push_back({answer.workload.tensors[i].name, {{0, way_of(choice), choice.reason}}});
+  }
+  return plan;
+}
+
+std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
+
+void print_table(const Options& options, const Answer& answer) {
+  const double step = answer.selection.step_seconds;
+  const auto beside = [&](const char* what, double seconds) {
+    fmt::print("  {:<28} {:>9} ms  {:.2f} x\n", what, milliseconds(seconds), seconds / step);
+  };
+  fmt::print("{}: {} tensors on {} hosts with {} ranks each; costs: {}\n\n", answer.workload.name,
+             answer.workload.tensors.size(), options.cluster.hosts, options.cluster.ranks_per_host,
+             answer.costs.source);
+  beside("a step by this plan", step);
+  beside("exact, the best way for all", answer.baselines.plain_seconds);
+  beside("compressed, the same for all", answer.baselines.all_compressed_seconds);
+  beside("if codecs took no time", answer.baselines.bound_seconds);
+  beside("computing alone", answer.workload.compute_seconds());
+  fmt::print("\n");
+  TextTable table({{"tensor", "", Align::left},
+                   {"elements"},
+                   {"ready", "ms"},
+                   {"codec", "", Align::left},
+                   {"way", "", Align::left},
+                   {"why", "", Align::left}});
+  std::size_t small = 0;
+  for (std::size_t i = 0; i < answer.selection.choices.size(); ++i) {
+    const Choice& choice = answer.selection.choices[i];
+    const WorkloadTensor& tensor = answer.workload.tensors[i];
+    if (!options.all && choice.reason.starts_with("small")) {
+      ++small;
+      continue;
+    }
+    table.add_row({tensor.name, std::to_string(tensor.elements), milliseconds(tensor.ready_seconds),
+                   choice.codec.spec(), name_of(choice.option), choice.reason});
+  }
+  print(table);
+  if (small > 0)
+    print_note(fmt::format("{} small tensors travel with these; --all shows them", small));
+}
+
+void print_object(const Options& options, const Answer& answer) {
+  Json object;
+  object["model"] = answer.workload.name;
+  object["hosts"] = options.cluster.hosts;
+  object["ranks_per_host"] = options.cluster.ranks_per_host;
+  object["costs"] = answer.costs.source;
+  object["predicted_seconds"] = measured(answer.selection.step_seconds);
+  object["exposed_seconds"] = measured(answer.selection.exposed_seconds);
+  object["plain_seconds"] = measured(answer.baselines.plain_seconds);
+  object["all_compressed_seconds"] = measured(answer.baselines.all_compressed_seconds);
+  object["bound_seconds"] = measured(answer.baselines.bound_seconds);
+  object["compute_seconds"] = measured(answer.workload.compute_seconds());
+  for (std::size_t i = 0; i < answer.selection.choices.size(); ++i) {
+    const Choice& choice = answer.selection.choices[i];
+    const WorkloadTensor& tensor = answer.workload.tensors[i];
+    object["tensors"].push_back({{"name", tensor.name},
+                                 {"elements", tensor.elements},
+                                 {"ready_seconds", measured(tensor.ready_seconds)},
+                                 {"way", way_of(choice).text()},
+                                 {"reason", choice.reason}});
+  }
+  print_json(object);
+}
+
+void run(const Options& options) {
+  const Answer found = answer(options);
+  if (!options.output.empty()) {
+    std::ofstream file(options.output);
+    file << plan_of(found).json();
+    file.close();
+    if (!file) throw Error(ErrorCode::io, "cannot write " + options.output);
+  }
+  options.json ? print_object(options, found) : print_table(options, found);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& gradwire) {
+  auto options = std::make_shared<Options>();
+  CLI::App& command = *gradwire.add_subcommand(
+      "plan", "Predict what compression gains for a model, and choose a way for every tensor");
+  CLI::Option& model = *command.add_option(
+      "--model", options->model, fmt::format("A model: {}", fmt::join(model_names(), ", ")));
+  CLI::Option& profile = *command.add_option("--profile", options->profile,
+                                             "A trace of torch.profiler, with record_shapes=True");
+  command.add_option("--workload", options->workload, "A file of tensors (docs/workload.md)")
+      ->excludes(&model)
+      ->excludes(&profile);
+  profile.excludes(&model);
+  command
+      .add_option("--step", options->step_milliseconds,
+                  "Milliseconds that the model computes in a step (default: a V100's, about)")
+      ->needs(&model)
+      ->check(CLI::PositiveNumber);
+  command.add_option("--hosts", options->cluster.hosts, "How many (default: 2)")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--ranks-per-host", options->cluster.ranks_per_host, "On each (default: 1)")
+      ->check(CLI::Range(1, 64));
+  command.add_option("--link", options->link,
+                     "Their links: 1gbit, 25gbit, … (default: as the costs have it)");
+  command.add_option("--costs", options->costs,
+                     fmt::format("A file of `gradwire calibrate`, or {} (default: cpu)",
+                                 fmt::join(cost_preset_names(), ", ")));
+  command.add_option("--codec", options->codecs,
+                     "A codec that may be taken; repeat for several (default: all measured ones "
+                     "that need no feedback)");
+  command
+      .add_option("--most-encodings", options->most_encodings,
+                  "Of a number on its way, for accuracy (default: 4)")
+      ->check(CLI::Range(0, 8));
+  command.add_flag("--all", options->all, "Show small tensors, too");
+  command.add_option("-o,--output", options->output, "Write the plan, for `gradwire run --plan`");
+  command.add_flag("--json", options->json, "Print one JSON object");
+  command.footer(
+      "Examples:\n"
+      "  gradwire plan --model resnet50 --hosts 4 --link 10gbit\n"
+      "  gradwire plan --model vgg16 --hosts 8 --ranks-per-host 8 --costs testbed-b --codec sign\n"
+      "  gradwire plan --profile trace.json --costs costs.json --link 1gbit -o plan.json");
+  command.callback([options] { run(*options); });
+}
+
+}  // namespace gradwire::cli
