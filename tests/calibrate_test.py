@@ -141,8 +141,9 @@ class Calibrate(unittest.TestCase):
             env=self.environment() | {MARK: mark},
         )
         try:
-            ranks_too = lambda: len(processes_marked(mark)) >= 3
-            wait_until(ranks_too, "the start of two ranks", DEADLINE_SECONDS)
+            wait_until(
+                lambda: len(processes_marked(mark)) >= 3, "the start of two ranks", DEADLINE_SECONDS
+            )
             process.send_signal(signal.SIGINT)
             self.assertEqual(-signal.SIGINT, process.wait(timeout=DEADLINE_SECONDS))
             wait_for_end(mark, 1)

@@ -136,8 +136,9 @@ Costs cpu() {
        {},
        1.03},
   };
-  Costs costs{.source = "preset cpu: two ranks on two cores of an AMD EPYC, 10 Gbit/s between hosts; "
-                        "measured by gradwire calibrate",
+  Costs costs{.source =
+                  "preset cpu: two ranks on two cores of an AMD EPYC, 10 Gbit/s between hosts; "
+                  "measured by gradwire calibrate",
               .host = "",
               .isa = "avx3",
               .version = "0.1.0",
@@ -174,9 +175,8 @@ Costs preset_costs(std::string_view name) {
   for (const Preset& preset : kPresets) {
     if (preset.name == name) return preset.make();
   }
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("there is no preset '{}'; there are {}", name,
-                          fmt::join(cost_preset_names(), ", ")));
+  throw Error(ErrorCode::invalid_argument, fmt::format("there is no preset '{}'; there are {}",
+                                                       name, fmt::join(cost_preset_names(), ", ")));
 }
 
 }  // namespace gradwire

@@ -44,7 +44,8 @@ TEST(CostPresets, others_are_refused_with_the_names) {
     preset_costs("testbed-c");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "there is no preset 'testbed-c'; there are testbed-a, testbed-b, cpu");
+    EXPECT_STREQ(error.what(),
+                 "there is no preset 'testbed-c'; there are testbed-a, testbed-b, cpu");
   }
 }
 

@@ -50,12 +50,12 @@ struct MeasuredCodec {
 };
 
 struct Costs {
-  std::string source;       ///< "measured on HOST, DATE", or what the preset stands for
-  std::string host;         ///< where they hold; empty: wherever they are asked for
-  std::string isa;          ///< instruction set by which codecs were measured
-  std::string version;      ///< of gradwire
-  LinkCost inside;          ///< between two ranks of one host that has cores to spare
-  LinkCost between;         ///< between two hosts
+  std::string source;   ///< "measured on HOST, DATE", or what the preset stands for
+  std::string host;     ///< where they hold; empty: wherever they are asked for
+  std::string isa;      ///< instruction set by which codecs were measured
+  std::string version;  ///< of gradwire
+  LinkCost inside;      ///< between two ranks of one host that has cores to spare
+  LinkCost between;     ///< between two hosts
   /// More for every message while backward keeps all cores busy: until a rank gets one. Apart from
   /// the links, as it is there while backward runs only, and hundreds of times their latency: two
   /// ranks on two cores need 7 us for a message, and 4 ms beside threads that compute.

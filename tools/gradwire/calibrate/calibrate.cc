@@ -2,7 +2,8 @@
 //
 // Three things are measured: what codecs take of one thread, by size; what a message takes between
 // two ranks of this host and between two hosts, through the transports that jobs use; and what
-// exchanges and a backward pass do to one another. docs/plan.md says how, and has the file's format.
+// exchanges and a backward pass do to one another. docs/plan.md says how, and has the file's
+// format.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@
 #include "calibrate/codec_costs.h"
 #include "calibrate/exchange_times.h"
 #include "gradwire/error.h"
+#include "machine/measure.h"
 #include "plan/calibration.h"
 #include "plan/link_rate.h"
 #include "plan/resources.h"
@@ -33,9 +35,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kDefaultCodecs[] = {
-    "none",          "fp16",           "uniform:bits=4,bucket=128", "uniform:bits=8",
-    "grid:step=0.5", "grid:step=0.25", "sign",                      "topk:density=0.01",
-    "randomk:density=0.01",
+    "none",           "fp16", "uniform:bits=4,bucket=128", "uniform:bits=8",       "grid:step=0.5",
+    "grid:step=0.25", "sign", "topk:density=0.01",         "randomk:density=0.01",
 };
 constexpr std::size_t kShownElements[] = {1U << 14U, 1U << 20U};
 constexpr double kPayloadShare = 1448.0 / 1538;  // of Ethernet's bits, behind all headers
@@ -78,11 +79,14 @@ CodecEffort effort_of(const Options& options) {
   return effort;
 }
 
-void add_codecs(Costs& costs, const std::vector<Codec>& codecs, const Options& options) {
+/// Returns the share of a CPU that measuring had.
+double add_codecs(Costs& costs, const std::vector<Codec>& codecs, const Options& options) {
   const CodecEffort effort = effort_of(options);
+  const CpuShare cpu;
   Progress progress(codecs.size() * effort.rounds);
-  costs.codecs.merge(measure_codecs(codecs, effort,
-                                    [&](std::string_view what) { progress.begin_step(what); }));
+  costs.codecs.merge(
+      measure_codecs(codecs, effort, [&](std::string_view what) { progress.begin_step(what); }));
+  return cpu.share();
 }
 
 /// A link of this rate for a host that needs as long for TCP as this one.
@@ -158,9 +162,10 @@ void show_links(const Costs& costs) {
   add("two ranks of this host", costs.inside);
   add("two hosts", costs.between);
   print(table);
-  print_note(fmt::format("\nWhile all cores compute, a message waits {} us longer, and computing "
-                         "beside exchanges takes {:.2f} x its time.\n",
-                         microseconds(costs.delay), costs.interference));
+  print_note(
+      fmt::format("\nWhile all cores compute, a message waits {} us longer, and computing "
+                  "beside exchanges takes {:.2f} x its time.\n",
+                  microseconds(costs.delay), costs.interference));
 }
 
 void show_codecs(const Costs& costs) {
@@ -195,6 +200,12 @@ void show(const Costs& costs, const Options& options) {
   show_codecs(costs);
 }
 
+/// Where it does not stand in the way of JSON.
+void tell(const Options& options, const std::string& note) {
+  options.json ? static_cast<void>(std::fprintf(stderr, "%s\n", note.c_str()))
+               : print_note("\n" + note);
+}
+
 /// What was measured before and holds still. A file of another machine that the user names is an
 /// error: it may be the only copy.
 std::optional<Costs> known_costs(const Options& options, const fs::path& path) {
@@ -218,23 +229,26 @@ void run(const Options& options) {
   // A quick calibration is too rough to be found by others.
   const fs::path path = !options.output.empty() ? fs::path(options.output)
                         : options.quick         ? fs::path()
-                                        : cache_folder() / calibration_file_name(machine);
+                                                : cache_folder() / calibration_file_name(machine);
   const std::optional<Costs> known = known_costs(options, path);
   Costs costs = known.value_or(costs_of(machine));
   std::erase_if(missing, [&](const Codec& codec) { return costs.codecs.contains(codec.spec()); });
   const bool links = !known || !options.link.empty() || options.hosts > 0;
-  if (!missing.empty()) add_codecs(costs, missing, options);
+  const double share = missing.empty() ? 1 : add_codecs(costs, missing, options);
   if (links) add_links(costs, options);
   const bool changed = links || !missing.empty();
   if (changed && !path.empty()) write_file(path, text_of(costs));
   show(costs, options);
+  if (share < kUndisturbedShare) {
+    tell(options, fmt::format("Disturbed: other processes took the CPU for {:.0f} % of the time. "
+                              "Latency, delay and interference may be wrong; repeat with --again "
+                              "on an idle machine.",
+                              100 * (1 - share)));
+  }
   if (path.empty()) return;
-  const std::string note =
-      changed ? fmt::format("Kept in {}", path.string())
-              : fmt::format("{}, still valid; --again measures anew ({})", costs.source,
-                            path.string());
-  options.json ? static_cast<void>(std::fprintf(stderr, "%s\n", note.c_str()))
-               : print_note("\n" + note);
+  tell(options, changed ? fmt::format("Kept in {}", path.string())
+                        : fmt::format("{}, still valid; --again measures anew ({})", costs.source,
+                                      path.string()));
 }
 
 }  // namespace
@@ -244,8 +258,9 @@ void add_calibrate(CLI::App& gradwire) {
       "calibrate", "Measure what codecs and links cost on this machine, for plans");
   const auto options = std::make_shared<Options>();
   command
-      .add_option("--codec", options->codecs,
-                  "A codec to measure, unless the file has it; repeat for several (default: a list)")
+      .add_option(
+          "--codec", options->codecs,
+          "A codec to measure, unless the file has it; repeat for several (default: a list)")
       ->type_name("SPEC")
       ->allow_extra_args(false);
   command
@@ -265,7 +280,8 @@ void add_calibrate(CLI::App& gradwire) {
   command.add_flag("--quick", options->quick,
                    "Rough figures in three seconds, kept only in the file that -o names");
   command.add_flag("--json", options->json, "Print the file's JSON");
-  command.add_option("--store", options->store)->group("");  // calibrate starts its ranks with these
+  command.add_option("--store", options->store)
+      ->group("");  // calibrate starts its ranks with these
   command.add_option("--transport", options->transport)->group("");
   command.footer(
       "Examples:\n"

@@ -158,8 +158,7 @@ std::map<std::string, MeasuredCodec> tables_of(const std::vector<Row>& rows) {
     tables[row.codec.spec()] = {
         .encode = table_of(row.cells, &Cell::encode),
         .decode = table_of(row.cells, &Cell::decode),
-        .preparation =
-            is_fitted(row.codec) ? table_of(row.cells, &Cell::prepare) : CostTable(),
+        .preparation = is_fitted(row.codec) ? table_of(row.cells, &Cell::prepare) : CostTable(),
         .bytes_per_element = row.bytes_per_element};
   }
   return tables;

@@ -19,7 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSizes[] = {1, 1U << 14U, 1U << 16U, 1U << 18U, 1U << 20U, 1U << 22U};
-constexpr double kLongestGather = 0.2;  // seconds; larger ones are left out
+constexpr std::size_t kSmall = 1U << 16U;  // and less: measured several times in a round
+constexpr double kLongestGather = 0.2;     // seconds; larger ones are left out
 constexpr std::size_t kExchanged = std::size_t{1} << 20U;  // elements, beside computing
 
 struct Rounds {
@@ -29,8 +30,10 @@ struct Rounds {
   double block_seconds;
   double most_seconds;  // of gathers
 };
-constexpr Rounds kUsual{.gathers = 41, .messages = 200, .blocks = 9, .block_seconds = 0.06, .most_seconds = 3};
-constexpr Rounds kQuick{.gathers = 5, .messages = 10, .blocks = 1, .block_seconds = 0.02, .most_seconds = 0.3};
+constexpr Rounds kUsual{
+    .gathers = 80, .messages = 200, .blocks = 12, .block_seconds = 0.06, .most_seconds = 3};
+constexpr Rounds kQuick{
+    .gathers = 5, .messages = 10, .blocks = 1, .block_seconds = 0.02, .most_seconds = 0.3};
 
 std::uint32_t from_environment(const char* name) {
   const char* const text = std::getenv(name);
@@ -60,11 +63,14 @@ class Rank {
     for (unsigned round = 1; round < rounds_.gathers; ++round) {
       const std::chrono::duration<double> elapsed = Clock::now() - begin;
       if (!agreed(elapsed.count() < rounds_.most_seconds)) break;
-      for (std::size_t i = 0; i < timings.size(); ++i) timings[i].add(gather(kSizes[i]));
+      for (std::size_t i = 0; i < timings.size(); ++i) {
+        const unsigned times = kSizes[i] <= kSmall ? 5 : 1;
+        for (unsigned k = 0; k < times; ++k) timings[i].add(gather(kSizes[i]));
+      }
     }
     GatherTimes times;
     for (std::size_t i = 0; i < timings.size(); ++i) {
-      times.emplace_back(kSizes[i], timings[i].median());
+      times.emplace_back(kSizes[i], timings[i].lower_quartile());
     }
     return times;
   }
@@ -79,14 +85,15 @@ class Rank {
 
   double interference() {
     const BusyCores others(cores_of_rank() - 1);
-    Timings ratios;
+    Timings alone;
+    Timings beside;
     for (unsigned i = 0; i < rounds_.blocks; ++i) {
       ranks_.barrier().wait();
-      const double alone = block_seconds();
+      alone.add(block_seconds());
       ranks_.barrier().wait();
-      ratios.add(block_seconds_beside_exchanges() / alone);
+      beside.add(block_seconds_beside_exchanges());
     }
-    return std::max(1.0, ratios.median());
+    return std::max(1.0, beside.lower_quartile() / alone.lower_quartile());
   }
 
  private:

@@ -16,9 +16,9 @@ namespace gradwire::cli {
 using GatherTimes = std::vector<std::pair<std::size_t, double>>;
 
 struct ExchangeTimes {
-  GatherTimes gathers;       ///< medians, with nothing else on the ranks
-  double delay = 0;          ///< seconds that the smallest takes longer beside busy threads, in mean
-  double interference = 1;   ///< computing beside exchanges, as a multiple of it alone
+  GatherTimes gathers;      ///< lower quartiles, with nothing else on the ranks
+  double delay = 0;         ///< seconds that the smallest takes longer beside busy threads, in mean
+  double interference = 1;  ///< computing beside exchanges, as a multiple of it alone
 };
 
 struct ExchangeEffort {

@@ -41,6 +41,12 @@ double Timings::median() const {
   return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
+double Timings::lower_quartile() const {
+  std::vector<double> sorted = seconds_;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 4];
+}
+
 double Timings::fastest() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
 
 double Timings::slowest() const { return *std::max_element(seconds_.begin(), seconds_.end()); }

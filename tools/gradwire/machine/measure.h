@@ -16,6 +16,7 @@ class Timings {
 
   // Of at least one sample.
   double median() const;
+  double lower_quartile() const;  ///< what to expect when others leave the machine alone
   double fastest() const;
   double slowest() const;
 

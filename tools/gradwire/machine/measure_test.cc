@@ -15,6 +15,12 @@ Timings timings_of(std::initializer_list<double> seconds) {
   return timings;
 }
 
+TEST(Timings, a_quarter_of_the_samples_is_below_the_lower_quartile) {
+  EXPECT_EQ(3, timings_of({9, 4, 8, 2, 3, 7, 1, 6}).lower_quartile());
+  EXPECT_EQ(1, timings_of({9, 1, 2}).lower_quartile());
+  EXPECT_EQ(5, timings_of({5}).lower_quartile());
+}
+
 TEST(Timings, median_of_odd_and_even_numbers_of_samples) {
   EXPECT_EQ(2, timings_of({9, 1, 2}).median());
   EXPECT_EQ(3, timings_of({4, 9, 1, 2}).median());
