@@ -19,21 +19,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSizes[] = {1, 1U << 14U, 1U << 16U, 1U << 18U, 1U << 20U, 1U << 22U};
-constexpr std::size_t kSmall = 1U << 16U;  // and less: measured several times in a round
-constexpr double kLongestGather = 0.2;     // seconds; larger ones are left out
+constexpr double kLongestGather = 0.2;                     // seconds; larger ones are left out
+constexpr unsigned kBlock = 5;                             // gathers
 constexpr std::size_t kExchanged = std::size_t{1} << 20U;  // elements, beside computing
 
 struct Rounds {
-  unsigned gathers;
+  unsigned gathers;   // blocks of them, of each size
   unsigned messages;  // beside busy threads
   unsigned blocks;    // of computing
   double block_seconds;
   double most_seconds;  // of gathers
 };
 constexpr Rounds kUsual{
-    .gathers = 80, .messages = 200, .blocks = 12, .block_seconds = 0.06, .most_seconds = 3};
+    .gathers = 16, .messages = 200, .blocks = 12, .block_seconds = 0.06, .most_seconds = 3};
 constexpr Rounds kQuick{
-    .gathers = 5, .messages = 10, .blocks = 1, .block_seconds = 0.02, .most_seconds = 0.3};
+    .gathers = 2, .messages = 10, .blocks = 1, .block_seconds = 0.02, .most_seconds = 0.3};
 
 std::uint32_t from_environment(const char* name) {
   const char* const text = std::getenv(name);
@@ -51,26 +51,21 @@ class Rank {
  public:
   Rank(Communicator& ranks, const Rounds& rounds) : ranks_(ranks), rounds_(rounds) {}
 
-  /// Every round has all sizes, so that what disturbs the machine disturbs all alike.
+  /// The median of the fastest of several blocks: of moments in which others left the cores alone,
+  /// the usual time.
   GatherTimes gathers() {
     const auto begin = Clock::now();
-    std::vector<Timings> timings;
+    GatherTimes times;
     for (const std::size_t elements : kSizes) {
-      gather(elements);  // warm-up, not counted
-      timings.emplace_back().add(gather(elements));
-      if (!agreed(timings.back().median() < kLongestGather)) break;
+      const double first = gather(elements);
+      times.emplace_back(elements, first);
+      if (!agreed(first < kLongestGather)) break;
+      times.back().second = gather_block(elements);
     }
     for (unsigned round = 1; round < rounds_.gathers; ++round) {
       const std::chrono::duration<double> elapsed = Clock::now() - begin;
       if (!agreed(elapsed.count() < rounds_.most_seconds)) break;
-      for (std::size_t i = 0; i < timings.size(); ++i) {
-        const unsigned times = kSizes[i] <= kSmall ? 5 : 1;
-        for (unsigned k = 0; k < times; ++k) timings[i].add(gather(kSizes[i]));
-      }
-    }
-    GatherTimes times;
-    for (std::size_t i = 0; i < timings.size(); ++i) {
-      times.emplace_back(kSizes[i], timings[i].lower_quartile());
+      for (auto& [elements, seconds] : times) seconds = std::min(seconds, gather_block(elements));
     }
     return times;
   }
@@ -103,6 +98,12 @@ class Rank {
     Work work = ranks_.all_gather({"x", {x_.data(), 2 * elements}, Way{}});
     work.wait();
     return work.statistics().seconds;
+  }
+
+  double gather_block(std::size_t elements) {
+    Timings timings;
+    for (unsigned i = 0; i < kBlock; ++i) timings.add(gather(elements));
+    return timings.median();
   }
 
   /// What rank 0 thinks.

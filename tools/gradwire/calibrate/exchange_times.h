@@ -16,7 +16,7 @@ namespace gradwire::cli {
 using GatherTimes = std::vector<std::pair<std::size_t, double>>;
 
 struct ExchangeTimes {
-  GatherTimes gathers;      ///< lower quartiles, with nothing else on the ranks
+  GatherTimes gathers;      ///< with nothing else on the ranks, in quiet moments
   double delay = 0;         ///< seconds that the smallest takes longer beside busy threads, in mean
   double interference = 1;  ///< computing beside exchanges, as a multiple of it alone
 };
