@@ -58,7 +58,7 @@ struct Costs {
   LinkCost between;     ///< between two hosts
   /// More for every message while backward keeps all cores busy: until a rank gets one. Apart from
   /// the links, as it is there while backward runs only, and hundreds of times their latency: two
-  /// ranks on two cores need 7 us for a message, and 4 ms beside threads that compute.
+  /// ranks on two cores need 4 us for a message, and 7 ms beside threads that compute.
   double delay = 0;
   std::size_t threads = 1;  ///< that encode and decode, of each rank
   double interference = 1;  ///< backward with exchanges under way, as a multiple of it alone

@@ -37,31 +37,43 @@ struct Buffers {
   HugeBuffer output;
 };
 
-/// The work on one tensor. Messages of as many pieces as have numbers of their own are kept: as in
-/// the engine, they are written where earlier ones have been.
+/// The work on tensors of one size. Small ones take turns, so that processors do not learn by heart
+/// where the same numbers branch. Messages of as many pieces as have numbers of their own are kept:
+/// as in the engine, they are written where earlier ones have been.
 class Exchange {
  public:
   Exchange(const Codec& codec, std::size_t elements, const Buffers& buffers)
-      : codec_(codec),
-        fitted_(codec),
-        input_{buffers.input.floats().data(), elements, Dtype::f32},
-        output_(buffers.output.floats().first(elements)),
-        piece_(std::min(piece_of(codec), elements)),
-        notes_(note_count(codec, elements)),
-        messages_(std::max<std::size_t>(1, std::min(kFresh, elements) / piece_)) {
-    for (Message& message : messages_) message.room.resize(max_frame_bytes(codec, piece_));
+      : codec_(codec), elements_(elements), piece_(std::min(piece_of(codec), elements)) {
+    const std::size_t available =
+        std::max(std::min(kFresh, buffers.input.floats().size()), elements);
+    for (std::size_t first = 0; first + elements <= available; first += elements) {
+      Turn& turn = turns_.emplace_back(Turn{buffers.input.floats().data() + first,
+                                            buffers.output.floats().data() + first,
+                                            codec,
+                                            {},
+                                            {}});
+      turn.notes.resize(note_count(codec, elements));
+      turn.messages.resize(std::max<std::size_t>(1, std::min(kFresh, elements) / piece_));
+      for (Message& message : turn.messages) message.room.resize(max_frame_bytes(codec, piece_));
+      prepare();
+      encode();
+    }
   }
 
-  void prepare() { fitted_ = fit(codec_, input_, notes_); }
+  void prepare() {
+    Turn& turn = next(prepared_);
+    turn.fitted = fit(codec_, {turn.input, elements_, Dtype::f32}, turn.notes);
+  }
 
   void encode() {
-    for (std::size_t i = 0; i * piece_ < output_.size(); ++i) {
-      Message& message = messages_[i % messages_.size()];
+    Turn& turn = next(encoded_);
+    for (std::size_t i = 0; i * piece_ < elements_; ++i) {
+      Message& message = turn.messages[i % turn.messages.size()];
       const NotedSegment segment{
-          {fitted_,
-           {static_cast<const float*>(input_.data) + i * piece_, piece_, Dtype::f32},
-           {.random = {.seed = kSeed}, .first_element = i * piece_}},
-          notes_};
+          {turn.fitted,
+           {turn.input + i * piece_, piece_, Dtype::f32},
+           {.random = {.seed = kSeed, .step = encoded_}, .first_element = i * piece_}},
+          turn.notes};
       const Encoded encoded = encode_frame({&segment, 1}, message.room, Seal::none);
       check(encoded.status);
       message.bytes = encoded.bytes;
@@ -69,18 +81,23 @@ class Exchange {
   }
 
   void decode() {
-    for (std::size_t i = 0; i * piece_ < output_.size(); ++i) {
-      const Message& message = messages_[i % messages_.size()];
+    Turn& turn = next(decoded_);
+    for (std::size_t i = 0; i * piece_ < elements_; ++i) {
+      const Message& message = turn.messages[i % turn.messages.size()];
       FrameReader frame(std::span(message.room).first(message.bytes), Seal::none);
       check(frame.status());
-      check(frame.decode_add(0, {output_.data() + i * piece_, piece_, Dtype::f32}));
+      check(frame.decode_add(0, {turn.output + i * piece_, piece_, Dtype::f32}));
     }
   }
 
   double bytes_per_element() const {
     std::size_t bytes = 0;
-    for (const Message& message : messages_) bytes += message.bytes;
-    return static_cast<double>(bytes) / static_cast<double>(messages_.size() * piece_);
+    std::size_t messages = 0;
+    for (const Turn& turn : turns_) {
+      for (const Message& message : turn.messages) bytes += message.bytes;
+      messages += turn.messages.size();
+    }
+    return static_cast<double>(bytes) / static_cast<double>(messages * piece_);
   }
 
  private:
@@ -88,14 +105,23 @@ class Exchange {
     std::vector<std::byte> room;
     std::size_t bytes = 0;
   };
+  struct Turn {
+    const float* input;
+    float* output;
+    Codec fitted;
+    std::vector<double> notes;
+    std::vector<Message> messages;
+  };
+
+  Turn& next(std::size_t& turn) { return turns_[turn++ % turns_.size()]; }
 
   Codec codec_;
-  Codec fitted_;
-  ConstTensorView input_;
-  std::span<float> output_;
+  std::size_t elements_;
   std::size_t piece_;
-  std::vector<double> notes_;
-  std::vector<Message> messages_;
+  std::vector<Turn> turns_;
+  std::size_t prepared_ = 0;
+  std::size_t encoded_ = 0;
+  std::size_t decoded_ = 0;
 };
 
 /// What the thread computed, whoever else wanted its core.
