@@ -310,6 +310,42 @@ class BenchSelect(CommandLine):
         self.assertEqual(rows["bracket"]["selected"], rows["reused"]["selected"])
 
 
+class Plan(CommandLine):
+    def test_choices_are_never_behind_plain_and_become_a_plan(self):
+        for link in ("100mbit", "10gbit", "1000gbit"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = str(Path(folder) / "plan.json")
+                arguments = f"plan --model lstm --hosts 4 --link {link} --json -o {path}"
+                document = self.json_of(arguments.split())
+                written = self.json_of(["inspect", "--json", path])
+            self.assertLessEqual(document["predicted_seconds"], document["plain_seconds"])
+            self.assertGreaterEqual(document["predicted_seconds"], document["compute_seconds"])
+            self.assertEqual(10, len(document["tensors"]))
+            self.assertEqual(
+                [(t["name"], t["way"], t["reason"]) for t in document["tensors"]],
+                [(layer["layers"], layer["way"], layer["reason"]) for layer in written["layers"]],
+            )
+            ways = [tensor["way"] for tensor in document["tensors"]]
+            if link == "100mbit":
+                self.assertTrue(any(not way.startswith("none") for way in ways), ways)
+            if link == "1000gbit":
+                self.assertTrue(all(way.startswith("none") for way in ways), ways)
+
+    def test_wrong_use_is_one_sentence(self):
+        for arguments, pattern in [
+            ("plan", "of what.*--model.*vgg16.*--profile.*--workload"),
+            ("plan --model vgg17", "no model 'vgg17'.*vgg16"),
+            ("plan --model vgg16 --link fast", "'fast' is not a link's rate"),
+            ("plan --model vgg16 --codec uniform:bits=3", "gradwire calibrate"),
+            ("plan --model vgg16 --hosts 0", "--hosts"),
+        ]:
+            with self.subTest(arguments):
+                done = gradwire(arguments)
+                self.assertEqual(2, done.returncode, done.stderr)
+                self.assertRegex(done.stderr, pattern)
+                self.assertEqual(1, done.stderr.count("\n"), done.stderr)
+
+
 class Inspect(CommandLine):
     # The first example of docs/format.md.
     FRAME = bytes.fromhex(

@@ -171,7 +171,7 @@ def test_the_installed_command_knows_its_version_and_runs_scripts(tmp_path):
     assert done.returncode != 0
 
 
-@pytest.mark.parametrize("name", ["bench", "hosts", "inspect", "schedule"])
+@pytest.mark.parametrize("name", ["bench", "calibrate", "hosts", "inspect", "plan", "schedule"])
 def test_what_is_not_installed_is_said_to_be_in_the_tree(name):
     done = command(name, "--json")
     assert done.returncode == 2

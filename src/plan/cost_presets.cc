@@ -82,8 +82,8 @@ CostTable measured_table(const std::vector<double>& microseconds) {
   return CostTable(std::move(points));
 }
 
-/// `gradwire calibrate --link 10gbit`, November 2026, AMD EPYC with AVX-512, two cores; links,
-/// delay and interference are medians of four runs.
+/// `gradwire calibrate --link 10gbit`, November 2026, AMD EPYC with AVX-512, two cores; codecs
+/// by one run, links, delay and interference rounded from four that differed much.
 Costs cpu() {
   const CpuCodec codecs[] = {
       {"fp16",

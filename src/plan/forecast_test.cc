@@ -19,7 +19,8 @@ Chain random_chain(std::mt19937& random) {
 }
 
 Workload random_workload(std::mt19937& random, std::size_t tensors) {
-  Workload workload{.name = "random"};
+  Workload workload;
+  workload.name = "random";
   double ready = 0;
   for (std::size_t i = 0; i < tensors; ++i) {
     ready += std::uniform_real_distribution(0.0, 4.0)(random) * (random() % 2);

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <map>
 #include <random>
 
 #include "plan/models.h"
@@ -30,7 +28,8 @@ Costs some_costs(double link = 1.0 / 125e6) {
 }
 
 Workload random_workload(std::mt19937& random, std::size_t tensors) {
-  Workload workload{.name = "random"};
+  Workload workload;
+  workload.name = "random";
   double ready = 0;
   for (std::size_t i = 0; i < tensors; ++i) {
     ready += std::uniform_real_distribution(0.0, 0.02)(random);
@@ -113,27 +112,6 @@ TEST(Selection, is_never_behind_plain_or_all_compressed) {
         EXPECT_GE(selection.step_seconds, workload.compute_seconds());
       }
     }
-  }
-}
-
-TEST(Selection, DISABLED_times) {
-  Costs costs = some_costs(1 / 12.5e9 * 4);
-  for (const char* name : {"vgg16", "resnet101", "ugatit", "bert-base", "gpt2", "lstm"}) {
-    const Workload workload = model_workload(name, default_step_seconds(name));
-    const Cluster cluster{8, 8};
-    const SelectionOptions options{.codecs = {kSign}, .shares_compute = true};
-    const auto begin = std::chrono::steady_clock::now();
-    const Selection selection = select(workload, cluster, costs, options);
-    const auto end = std::chrono::steady_clock::now();
-    const Baselines base = baselines(workload, cluster, costs, options);
-    std::size_t lossy = 0;
-    for (const Choice& choice : selection.choices) lossy += choice.codec == kNone ? 0 : 1;
-    std::printf(
-        "%s %zu tensors: %.2f ms, %.2f ms step, plain %.2f, all %.2f, bound %.2f; %zu lossy\n",
-        name, workload.tensors.size(),
-        std::chrono::duration<double, std::milli>(end - begin).count(),
-        selection.step_seconds * 1e3, base.plain_seconds * 1e3, base.all_compressed_seconds * 1e3,
-        base.bound_seconds * 1e3, lossy);
   }
 }
 
