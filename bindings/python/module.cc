@@ -59,6 +59,8 @@ void translate(const std::exception_ptr& thrown, void* type) {
   } catch (const FrameError& error) {
     set_python_error(static_cast<PyObject*>(type), error.what(), error.code());
   } catch (const Error& error) {
+    // Ctrl-C that struck all ranks: a peer's end may have come before our own look for signals.
+    if (PyErr_CheckSignals() != 0) return;
     set_python_error(static_cast<PyObject*>(type), error.what(), name_of(error.code()));
   }
 }
