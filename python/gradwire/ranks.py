@@ -133,6 +133,24 @@ def _seconds(timeout: Any) -> float | None:
     return timeout
 
 
+def _as_json(value: Any, place: str) -> Any:
+    """What JSON has for it; `place` is the expression that gives it."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{place}: keys are texts, and one is {key!r}")
+        return {key: _as_json(each, f"{place}[{key!r}]") for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_as_json(each, f"{place}[{i}]") for i, each in enumerate(value)]
+    if hasattr(value, "__index__"):  # of NumPy
+        return operator.index(value)
+    raise TypeError(
+        f"{place} is {value!r}; plans are made of texts, whole numbers, lists and dicts"
+    )
+
+
 class Communicator:
     """This rank among the others. Made by `connect`.
 
@@ -175,18 +193,18 @@ class Communicator:
         """
         is_path = isinstance(plan, os.PathLike) or (isinstance(plan, str) and "{" not in plan)
         if is_path and os.fspath(plan):
-            text = os.fspath(plan)
+            source, text = "path", os.fspath(plan)
         elif isinstance(plan, Mapping):
-            text = json.dumps(dict(plan))
+            source, text = "dict", json.dumps(_as_json(plan, "plan"))
         elif hasattr(plan, "json"):  # of gradwire.torch.plan(model)
-            text = plan.json()
+            source, text = "text", plan.json()
         elif isinstance(plan, str) and plan:
-            text = plan
+            source, text = "text", plan
         else:
             raise TypeError(
                 f"plan is {plan!r}; give the path of a plan's file, its text, or a dict of the same"
             )
-        self._native.set_plan(text, is_path, whole_number("from_step", from_step))
+        self._native.set_plan(source, text, whole_number("from_step", from_step))
 
     def all_reduce(
         self,

@@ -419,6 +419,26 @@ def test_a_trace_that_cannot_be_written_is_refused_before_others_are_waited_for(
         gradwire.connect(0, 2, f"file:{tmp_path}", timeout=600, trace="/proc/no-such-folder")
 
 
+def test_what_is_wrong_with_a_dict_is_said_with_its_key():
+    alone = gradwire.connect(0, 1)
+    alone.register_layers({"a": np.ones(3, np.float32)})
+    for layers, words in (
+        ([{"layers": "*", "way": "sgn"}], r"^plan\['layers'\]\[0\]\['way'\]: unknown codec 'sgn'"),
+        ([{"layers": "*", "ways": "sign"}], r"^plan\['layers'\]\[0\]\['ways'\]: unknown key"),
+        ([{"layers": "z", "way": "sign"}], r"plan\['layers'\]\[0\]"),  # matches no layer
+        (float("nan"), "^plan: this is no JSON"),
+    ):
+        with pytest.raises(gradwire.Error, match=words):
+            alone.set_plan({"gradwire_plan": 1, "layers": layers})
+    for layers, words in (
+        ([{"layers": "*", 3: "sign"}], r"plan\['layers'\]\[0\]: keys are texts, and one is 3"),
+        ([{"layers": "*", "way": b"x"}], r"plan\['layers'\]\[0\]\['way'\] is b'x'; plans are made"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            alone.set_plan({"gradwire_plan": 1, "layers": layers})
+    alone.set_plan({"gradwire_plan": np.int64(1), "default": {"way": "sign"}})
+
+
 def test_wrong_arguments_raise_with_a_sentence(tmp_path):
     with pytest.raises(gradwire.Error, match="rank 3 is not one of 2 ranks"):
         gradwire.connect(3, 2, f"file:{tmp_path}")
