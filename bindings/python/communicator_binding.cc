@@ -134,11 +134,11 @@ std::function<void()> look_for_signals() {
 
 /// What C++ takes is narrower than Python's numbers.
 template <class Number>
-Number narrow(const char* name, std::int64_t value) {
-  constexpr auto kMost = std::numeric_limits<Number>::max();
-  if (value >= 0 && value <= std::int64_t{kMost}) return static_cast<Number>(value);
+Number narrow(const char* name, std::int64_t value,
+              std::int64_t most = std::numeric_limits<Number>::max()) {
+  if (value >= 0 && value <= most) return static_cast<Number>(value);
   const std::string why =
-      std::string(name) + " is " + std::to_string(value) + ": take 0 to " + std::to_string(kMost);
+      std::string(name) + " is " + std::to_string(value) + ": take 0 to " + std::to_string(most);
   throw nb::value_error(why.c_str());
 }
 
@@ -163,7 +163,7 @@ std::unique_ptr<Communicator> connect(std::int64_t rank, std::int64_t size,
                                            .port = narrow<std::uint16_t>("port", port)},
                                .tuning = {.algorithm = algorithm,
                                           .lanes = narrow<std::uint32_t>("lanes", lanes),
-                                          .threads = narrow<std::uint32_t>("threads", threads)},
+                                          .threads = narrow<std::uint32_t>("threads", threads, 64)},
                                .timeout = milliseconds(timeout),
                                .trace = trace,
                                .while_waiting = look_for_signals()};
@@ -253,7 +253,7 @@ nb::bytes save_residuals(const Communicator& ranks) {
 }
 
 void load_residuals(Communicator& ranks, nb::handle saved) {
-  const FrameBytes bytes(saved);
+  const GivenBytes bytes(saved, "saved", "save_residuals");
   ranks.load_residuals(bytes.span());
 }
 

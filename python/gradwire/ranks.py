@@ -103,9 +103,16 @@ def _index_below(end: int, value: Any, words: str) -> int:
     return number
 
 
-def _check_text(name: str, value: Any) -> None:
+def check_text(name: str, value: Any) -> None:
+    """Raises for what is no text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}; give a text")
+
+
+def _check_switches(**switches: Any) -> None:
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}; give True or False")
 
 
 def check_number(name: str, value: Any, what: str) -> None:
@@ -116,7 +123,7 @@ def check_number(name: str, value: Any, what: str) -> None:
 
 def check_name(name: Any) -> None:
     """Raises for what is no name of an array."""
-    _check_text("name", name)
+    check_text("name", name)
     if "\0" in name:
         raise ValueError(f"name is {name!r}; leave out the NUL byte")
 
@@ -232,6 +239,7 @@ class Communicator:
         ``masking=1`` ends it where a sparse codec sent something; ``reuse`` finds out only every
         so many calls from which size on such a codec sends numbers.
         """
+        _check_switches(average=average, measure_error=measure_error)
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.all_reduce(
@@ -258,6 +266,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
+        _check_switches(measure_error=measure_error)
         root = _root(root, self.size)
         arrays, names, ways = _listed(x, name, way)
         return Work(
@@ -286,6 +295,7 @@ class Communicator:
         those of rank 1, and so on, equally many for each. `way` and `name` are then one for all
         arrays, or lists with one per array.
         """
+        _check_switches(average=average, measure_error=measure_error)
         parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.reduce_scatter(
@@ -313,6 +323,7 @@ class Communicator:
         """Of the `size` equal parts of `x`, this rank's is sent to all. `x` may be a list of parts,
         as for `reduce_scatter`.
         """
+        _check_switches(measure_error=measure_error)
         parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.all_gather(
@@ -433,12 +444,14 @@ def connect(
         "interface": interface,
     }
     for name, value in texts.items():
-        _check_text(name, value)
+        check_text(name, value)
     numbers = {"rank": rank, "size": size, "port": port, "lanes": lanes, "threads": threads}
     for name, value in numbers.items():
         if not hasattr(value, "__index__"):
             raise TypeError(f"{name} is {value!r}; give a whole number")
     check_number("timeout", timeout, "a number of seconds, more than 0")
+    if not isinstance(trace, str | os.PathLike):
+        raise TypeError(f"trace is {trace!r}; give the path of a folder")
     return Communicator(
         _gradwire.connect(
             rank,
