@@ -29,7 +29,8 @@ struct Feedback {
   float momentum = 0;
   bool nesterov = false;  ///< with momentum: Nesterov's
   /// With momentum: sparse codecs end the momentum of the numbers that they send: momentum factor
-  /// masking. docs/adr/0009 tells what it costs.
+  /// masking. On routes that add up exactly before a codec chooses, nobody knows then what will be
+  /// sent, and momentum goes on. docs/adr/0009 tells what it costs.
   bool masking = false;
   /// A sparse codec is fitted to the numbers every so many operations, and sooner when it sends
   /// half or twice as many as it did at first.
