@@ -18,7 +18,7 @@
 
 namespace gradwire {
 
-/// What a codec held back is kept and added in the next all_reduce on the tensor of this name:
+/// What a codec held back is kept and added in the next all_reduce or reduce_scatter of this name:
 /// error feedback, for biased codecs. What rounding to f16 or bf16 takes of the results is kept,
 /// too. Numbers that are not all finite are sent as they are, and leave what is kept on this rank
 /// as it was. When the tensor takes a way without feedback, what is kept is added as well, and

@@ -64,7 +64,7 @@ TEST(Way, wrong_texts_are_refused_with_what_is_right) {
   };
   const Bad cases[] = {
       {"", {"none", "uniform"}},
-      {"+feedback", {"none", "uniform"}},
+      {"+feedback", {"no codec before the + of '+feedback'"}},
       {"unifrom+feedback", {"unifrom", "uniform"}},
       {"sign+", {"''", "sign+feedback"}},
       {"sign+feedbak", {"'feedbak'", "sign+feedback", "grid+route:sra"}},
@@ -82,7 +82,7 @@ TEST(Way, wrong_texts_are_refused_with_what_is_right) {
       {"sign+feedback:nesterov=yes", {"nesterov=yes", "0, 1"}},
       {"sign+feedback:reuse=0", {"reuse=0", "from 1"}},
       {"sign+feedback:", {"key=value"}},
-      {"sign +feedback", {"'sign '"}},
+      {"sign + feedback", {"the codec of 'sign + feedback'", "'sign '"}},
   };
   for (const Bad& bad : cases) {
     const std::string message = complaint([&] { Way::parse(bad.text); });
