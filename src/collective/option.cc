@@ -231,7 +231,10 @@ Option Option::parse(std::string_view text) {
 
 std::string Option::text() const {
   std::string text;
-  for (const Action& action : actions_) text += (text.empty() ? "" : "-") + text_of(action);
+  for (const Action& action : actions_) {
+    if (!text.empty()) text += '-';
+    text += text_of(action);
+  }
   return text;
 }
 

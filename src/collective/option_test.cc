@@ -76,7 +76,8 @@ TEST(Options, that_have_a_name_are_called_by_it) {
   EXPECT_EQ(name_of(Option::parse("all_reduce")), "all_reduce");
   for (const Algorithm& algorithm : algorithms()) {
     for (const Option& option : all_options()) {
-      if (option.legs() == algorithm.legs) EXPECT_EQ(name_of(option), algorithm.name);
+      if (option.legs() != algorithm.legs) continue;
+      EXPECT_EQ(name_of(option), algorithm.name);
     }
   }
 }

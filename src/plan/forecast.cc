@@ -17,7 +17,7 @@ class Forecast::Run {
   Run(const Forecast& forecast, State& state) : forecast_(forecast), state_(state) {}
 
   std::size_t changed = ~std::size_t{0};  // this tensor has
-  const Chain* chain = nullptr;           // another chain
+  const Chain* other = nullptr;           // another chain
   std::vector<Placed>* placed = nullptr;  // every task
   std::vector<double>* ends = nullptr;    // of exchanges
 
@@ -60,7 +60,7 @@ class Forecast::Run {
 
  private:
   const Chain& chain_of(std::size_t tensor) const {
-    return tensor == changed ? *chain : *forecast_.chains_[tensor];
+    return tensor == changed ? *other : *forecast_.chains_[tensor];
   }
   /// When the next tensor is ready, unless computing is a task.
   double next_ready() const {
@@ -207,7 +207,7 @@ double Forecast::with(std::size_t tensor, const Chain& chain, double limit) cons
   State state = states_[tensor / kMarks];
   Run run(*this, state);
   run.changed = tensor;
-  run.chain = &chain;
+  run.other = &chain;
   do {
     const std::size_t i = state.next;
     if (i > tensor && state.under_way == 0 && marks_[i].idle && marks_[i].time == state.time) {

@@ -90,18 +90,26 @@ class Fronts {
     return *front;
   }
 
- private:
-  Front make(std::size_t elements) const {
-    Front all;
+  /// Calls visit(candidate of size) for every option and codec, also those that others beat.
+  template <class Visit>
+  void each_way(Visit visit) const {
     for (const Template& each : templates_) {
       if (each.encodings == 0) {
-        add(all, each, nullptr, MeasuredCodec{}, elements);
+        visit([&](std::size_t elements) { return candidate(each, nullptr, {}, elements); });
         continue;
       }
       for (std::size_t i = 0; i < measured_.size(); ++i) {
-        add(all, each, &options_.codecs[i], *measured_[i], elements);
+        visit([&](std::size_t elements) {
+          return candidate(each, &options_.codecs[i], *measured_[i], elements);
+        });
       }
     }
+  }
+
+ private:
+  Front make(std::size_t elements) const {
+    Front all;
+    each_way([&](const auto& of_size) { all.push_back(of_size(elements)); });
     std::ranges::stable_sort(all, [](const Candidate& a, const Candidate& b) {
       return std::pair(a.of->encodings, a.seconds) < std::pair(b.of->encodings, b.seconds);
     });
@@ -113,12 +121,12 @@ class Fronts {
     return front;
   }
 
-  void add(Front& to, const Template& each, const Codec* codec, const MeasuredCodec& measured,
-           std::size_t elements) const {
+  Candidate candidate(const Template& each, const Codec* codec, const MeasuredCodec& measured,
+                      std::size_t elements) const {
     Chain chain = maker_.make(each.loads, measured, elements);
     const auto busy = busy_seconds(chain);
     const double seconds = alone(chain);
-    to.push_back({&each, codec, std::move(chain), busy, seconds});
+    return {&each, codec, std::move(chain), busy, seconds};
   }
 
   const SelectionOptions& options_;
@@ -188,6 +196,13 @@ class Selector {
       least = forecast_.step_seconds();
       start = chosen_;
     }
+    fronts_.each_way([&](const auto& of_size) {
+      begin_alike(of_size);
+      if (forecast_.step_seconds() >= least) return;
+      least = forecast_.step_seconds();
+      start = chosen_;
+      alike_best_ = std::move(alike_);
+    });
     set(start);
     descend(order);
     if (forecast_.step_seconds() >= seconds) set(exact_first);
@@ -221,6 +236,18 @@ class Selector {
     std::vector<const Candidate*> chosen;
     for (const Front* front : fronts_of_) {
       chosen.push_back(&*std::ranges::min_element(*front, {}, price));
+    }
+    set(chosen);
+  }
+  /// The same way for all tensors.
+  template <class OfSize>
+  void begin_alike(const OfSize& of_size) {
+    alike_.clear();
+    std::vector<const Candidate*> chosen;
+    for (const WorkloadTensor& tensor : workload_.tensors) {
+      auto& candidate = alike_[tensor.elements];
+      if (!candidate) candidate = std::make_unique<Candidate>(of_size(tensor.elements));
+      chosen.push_back(candidate.get());
     }
     set(chosen);
   }
@@ -310,6 +337,7 @@ class Selector {
   std::vector<const Front*> fronts_of_;
   std::vector<const Candidate*> chosen_;
   std::map<const Front*, Winners> winners_;
+  std::map<std::size_t, std::unique_ptr<Candidate>> alike_, alike_best_;  // by elements
 };
 
 }  // namespace
@@ -338,11 +366,12 @@ Selection select(const Workload& workload, const Cluster& cluster, const Costs& 
 Baselines baselines(const Workload& workload, const Cluster& cluster, const Costs& costs,
                     const SelectionOptions& options) {
   const ChainMaker maker(costs, cluster);
-  Forecast forecast(workload, options.shares_compute);
+  const Workload joined = join_small(workload).workload;  // as whatever is compared with it
+  Forecast forecast(joined, options.shares_compute);
   const auto all_by = [&](const Template& each, const MeasuredCodec& codec) {
     std::map<std::size_t, Chain> chains;
     std::vector<const Chain*> by_tensor;
-    for (const WorkloadTensor& tensor : workload.tensors) {
+    for (const WorkloadTensor& tensor : joined.tensors) {
       Chain& chain = chains[tensor.elements];
       if (chain.empty()) chain = maker.make(each.loads, codec, tensor.elements);
       by_tensor.push_back(&chain);

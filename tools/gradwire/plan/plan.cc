@@ -102,7 +102,9 @@ struct Answer {
 };
 
 Answer answer(const Options& options) {
-  Answer answer{.workload = workload_of(options), .costs = costs_of(options)};
+  Answer answer;
+  answer.workload = workload_of(options);
+  answer.costs = costs_of(options);
   const SelectionOptions selecting{.codecs = codecs_of(options, answer.costs),
                                    .most_encodings = options.most_encodings,
                                    .shares_compute = answer.costs.isa == kGpu};
@@ -207,7 +209,8 @@ void add_plan(CLI::App& gradwire) {
   CLI::App& command = *gradwire.add_subcommand(
       "plan", "Predict what compression gains for a model, and choose a way for every tensor");
   CLI::Option& model = *command.add_option(
-      "--model", options->model, fmt::format("A model: {}", fmt::join(model_names(), ", ")));
+      "--model", options->model,
+      "A model: vgg16, resnet50, bert-base, llama:7b, ...; an unknown name lists all");
   CLI::Option& profile = *command.add_option("--profile", options->profile,
                                              "A trace of torch.profiler, with record_shapes=True");
   command.add_option("--workload", options->workload, "A file of tensors (docs/workload.md)")
@@ -224,13 +227,13 @@ void add_plan(CLI::App& gradwire) {
   command.add_option("--ranks-per-host", options->cluster.ranks_per_host, "On each (default: 1)")
       ->check(CLI::Range(1, 64));
   command.add_option("--link", options->link,
-                     "Their links: 1gbit, 25gbit, … (default: as the costs have it)");
+                     "Their links: 1gbit, 25gbit, ... (default: as the costs have it)");
   command.add_option("--costs", options->costs,
                      fmt::format("A file of `gradwire calibrate`, or {} (default: cpu)",
                                  fmt::join(cost_preset_names(), ", ")));
-  command.add_option("--codec", options->codecs,
-                     "A codec that may be taken; repeat for several (default: all measured ones "
-                     "that need no feedback)");
+  command.add_option(
+      "--codec", options->codecs,
+      "A codec that may be taken; repeat for several (default: all without feedback)");
   command
       .add_option("--most-encodings", options->most_encodings,
                   "Of a number on its way, for accuracy (default: 4)")
