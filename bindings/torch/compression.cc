@@ -64,7 +64,7 @@ void Ledger::count_exact(const std::vector<LayerPtr>& layers,
   const std::lock_guard lock(mutex);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerTotals& totals = layers[i]->totals;
-    totals.codec = Way{}.text();
+    totals.way = Way{};
     totals.bytes += exact_bytes[i];
     totals.sent_bytes += exact_bytes[i];
   }
@@ -78,7 +78,7 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
     if (!layer) layer = std::make_shared<LayerState>();
     const std::lock_guard lock(ledger_->mutex);
     layer->totals.name = rule.name;
-    layer->totals.codec.clear();
+    layer->totals.way.reset();
     layer->totals.elements = rule.elements;
     const int owed = layer->rule.owed_exchanges;
     layer->rule = rule;
@@ -94,7 +94,7 @@ std::vector<LayerTotals> Compression::totals() const {
   for (const auto& [parameter, layer] : layers_) {
     LayerTotals& shown = totals.emplace_back(layer->totals);
     const Way& way = stage_at(layer->rule.stages, layer->rule.step).way;
-    if (shown.codec.empty()) shown.codec = way.codec.spec();
+    if (!shown.way) shown.way = way;
     if (layer->measured != way) shown.squared_error = shown.energy = 0;
   }
   return totals;

@@ -44,7 +44,7 @@ struct Rule {
 /// What one parameter's gradients cost so far.
 struct LayerTotals {
   std::string name{};
-  std::string codec{};  ///< of the last exchange, or of the first if there was none
+  std::optional<Way> way{};  ///< of the last exchange, or of the first if there was none
   std::uint64_t elements = 0;
   std::uint64_t bytes = 0;       ///< that an exact exchange would have sent
   std::uint64_t sent_bytes = 0;  ///< that were sent

@@ -400,7 +400,10 @@ def test_a_plan_for_later_is_announced_as_such(tmp_path):
     plan = {"gradwire_plan": 1, "layers": [{"layers": "0.weight", "stages": stages}]}
     done = run(tmp_path, json.dumps(plan))
     assert done.returncode == 0, done.stderr
-    assert "; with feedback; so from step 1000 on, by a plan; 2 ranks" in done.stderr
+    assert (
+        "travel as sign+feedback, the others exactly; so from step 1000 on, by a plan"
+        in done.stderr
+    )
 
 
 def test_gradwire_run_refuses_a_wrong_plan_at_once(tmp_path):

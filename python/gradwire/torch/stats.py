@@ -13,6 +13,8 @@ class LayerStats:
 
     codec: str
     """That of the last step, as a plan may change it from step to step."""
+    way: str
+    """The same in short, with its feedback and route: ``sign+feedback``."""
     elements: int
     bytes: int
     """That an exact exchange would have sent."""
@@ -70,11 +72,11 @@ class Stats:
         return self.bytes / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
-        rows = [("layer", "codec", "elements", "bytes", "sent", "ratio", "nmse")]
+        rows = [("layer", "way", "elements", "bytes", "sent", "ratio", "nmse")]
         for name, layer in [*self.layers.items(), ("all", self._total())]:
             sizes = (human(layer.bytes), human(layer.sent_bytes), f"{layer.ratio:.1f}")
             error = f"{layer.nmse:.4f}" if layer.energy else "-"
-            rows.append((name, layer.codec, f"{layer.elements}", *sizes, error))
+            rows.append((name, layer.way, f"{layer.elements}", *sizes, error))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         left = 2  # columns of text
         return "\n".join(
@@ -88,6 +90,7 @@ class Stats:
     def _total(self) -> LayerStats:
         layers = self.layers.values()
         return LayerStats(
+            "",
             "",
             sum(layer.elements for layer in layers),
             self.bytes,
