@@ -172,7 +172,8 @@ py::list totals(const Compression& compression) {
   py::list layers;
   for (const LayerTotals& layer : compression.totals()) {
     layers.append(py::make_tuple(layer.name, layer.way->codec.spec(), layer.way->short_text(),
-                                 layer.elements, layer.bytes, layer.sent_bytes, layer.squared_error, layer.energy));
+                                 layer.elements, layer.bytes, layer.sent_bytes, layer.squared_error,
+                                 layer.energy));
   }
   return layers;
 }
