@@ -97,6 +97,14 @@ class Help(CommandLine):
         self.assertRegex(gradwire("--version").stdout, r"^gradwire \d+\.\d+\.\d+\n$")
 
 
+class Schedule(CommandLine):
+    def test_every_collective_has_an_algorithm_of_its_own(self):
+        for collective in "all_reduce reduce_scatter all_gather broadcast barrier".split():
+            done = gradwire(f"schedule --collective {collective}")
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+            self.assertIn("rank 3", done.stdout)
+
+
 class Mistakes(CommandLine):
     def test_wrong_use_is_one_sentence_and_exit_code_2(self):
         for arguments, pattern in [

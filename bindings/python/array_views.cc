@@ -151,12 +151,12 @@ OutputArray::OutputArray(nb::handle source, const char* name) {
   view_ = {array_.data(), array_.size(), dtype};
 }
 
-FrameBytes::FrameBytes(nb::handle source) {
+GivenBytes::GivenBytes(nb::handle source, const char* name, const char* origin) {
   if (PyObject_GetBuffer(source.ptr(), &buffer_, PyBUF_SIMPLE) == 0) return;
   PyErr_Clear();
-  raise_type_error("frame (" + name_of_type(source) +
-                   ") is not contiguous bytes; pass what encode returned, or a bytes, bytearray, "
-                   "memoryview or mmap");
+  raise_type_error(std::string(name) + " (" + name_of_type(source) +
+                   ") is not contiguous bytes; pass what " + origin +
+                   " returned, or a bytes, bytearray, memoryview or mmap");
 }
 
 }  // namespace gradwire::python

@@ -40,14 +40,15 @@ class OutputArray {
   TensorView view_;
 };
 
-/// The bytes of a frame: bytes, bytearray, memoryview, mmap or anything else with the buffer
-/// protocol.
-class FrameBytes {
+/// What a function of ours has returned: bytes, bytearray, memoryview, mmap or anything else with
+/// the buffer protocol.
+class GivenBytes {
  public:
-  explicit FrameBytes(nb::handle source);
-  ~FrameBytes() { PyBuffer_Release(&buffer_); }
-  FrameBytes(const FrameBytes&) = delete;
-  FrameBytes& operator=(const FrameBytes&) = delete;
+  /// Of the argument `name`; `origin` is the function whose result it should be.
+  GivenBytes(nb::handle source, const char* name, const char* origin);
+  ~GivenBytes() { PyBuffer_Release(&buffer_); }
+  GivenBytes(const GivenBytes&) = delete;
+  GivenBytes& operator=(const GivenBytes&) = delete;
 
   std::span<const std::byte> span() const noexcept {
     return {static_cast<const std::byte*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
@@ -55,6 +56,10 @@ class FrameBytes {
 
  private:
   Py_buffer buffer_;
+};
+
+struct FrameBytes : GivenBytes {
+  explicit FrameBytes(nb::handle source) : GivenBytes(source, "frame", "encode") {}
 };
 
 }  // namespace gradwire::python

@@ -20,6 +20,7 @@
 
 #include "array_views.h"
 #include "gradwire/communicator.h"
+#include "plan/plan_reader.h"
 
 namespace gradwire::python {
 namespace {
@@ -133,11 +134,11 @@ std::function<void()> look_for_signals() {
 
 /// What C++ takes is narrower than Python's numbers.
 template <class Number>
-Number narrow(const char* name, std::int64_t value) {
-  constexpr auto kMost = std::numeric_limits<Number>::max();
-  if (value >= 0 && value <= std::int64_t{kMost}) return static_cast<Number>(value);
+Number narrow(const char* name, std::int64_t value,
+              std::int64_t most = std::numeric_limits<Number>::max()) {
+  if (value >= 0 && value <= most) return static_cast<Number>(value);
   const std::string why =
-      std::string(name) + " is " + std::to_string(value) + ": take 0 to " + std::to_string(kMost);
+      std::string(name) + " is " + std::to_string(value) + ": take 0 to " + std::to_string(most);
   throw nb::value_error(why.c_str());
 }
 
@@ -162,7 +163,7 @@ std::unique_ptr<Communicator> connect(std::int64_t rank, std::int64_t size,
                                            .port = narrow<std::uint16_t>("port", port)},
                                .tuning = {.algorithm = algorithm,
                                           .lanes = narrow<std::uint32_t>("lanes", lanes),
-                                          .threads = narrow<std::uint32_t>("threads", threads)},
+                                          .threads = narrow<std::uint32_t>("threads", threads, 64)},
                                .timeout = milliseconds(timeout),
                                .trace = trace,
                                .while_waiting = look_for_signals()};
@@ -234,9 +235,14 @@ void register_layer(Communicator& ranks, const std::string& name, nb::handle arr
   ranks.register_layers({&layer, 1});
 }
 
-void set_plan(Communicator& ranks, const std::string& given, bool is_path,
+Plan read_plan_from(const std::string& source, const std::string& given) {
+  if (source == "path") return Plan::read(given);
+  return read_plan(parse_located_json(given, source == "dict" ? "plan" : ""));
+}
+
+void set_plan(Communicator& ranks, const std::string& source, const std::string& given,
               std::uint64_t from_step) {
-  const Plan plan = is_path ? Plan::read(given) : Plan::parse(given);
+  const Plan plan = read_plan_from(source, given);
   const nb::gil_scoped_release released;
   ranks.set_plan(plan, from_step);
 }
@@ -247,7 +253,7 @@ nb::bytes save_residuals(const Communicator& ranks) {
 }
 
 void load_residuals(Communicator& ranks, nb::handle saved) {
-  const FrameBytes bytes(saved);
+  const GivenBytes bytes(saved, "saved", "save_residuals");
   ranks.load_residuals(bytes.span());
 }
 
@@ -265,7 +271,7 @@ void add_communicator(nb::module_& module) {
       .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a,
            "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
       .def("register_layer", &register_layer, "name"_a, "array"_a.none())
-      .def("set_plan", &set_plan, "given"_a, "is_path"_a, "from_step"_a)
+      .def("set_plan", &set_plan, "source"_a, "given"_a, "from_step"_a)
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
       .def("broadcast", &broadcast, "names"_a, "arrays"_a, "ways"_a, "root"_a, "measure_error"_a,

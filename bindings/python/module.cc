@@ -23,6 +23,7 @@
 #include "gradwire/isa.h"
 #include "gradwire/random.h"
 #include "gradwire/tensor.h"
+#include "gradwire/way.h"
 #include "tensor/into.h"
 
 namespace gradwire::python {
@@ -59,6 +60,8 @@ void translate(const std::exception_ptr& thrown, void* type) {
   } catch (const FrameError& error) {
     set_python_error(static_cast<PyObject*>(type), error.what(), error.code());
   } catch (const Error& error) {
+    // Ctrl-C that struck all ranks: a peer's end may have come before our own look for signals.
+    if (PyErr_CheckSignals() != 0) return;
     set_python_error(static_cast<PyObject*>(type), error.what(), name_of(error.code()));
   }
 }
@@ -87,13 +90,16 @@ void add_error(nb::module_& module) {
 
 /// A Python integer from 0 to 2**64 - 1.
 std::uint64_t natural(nb::handle value, const char* name) {
+  const auto words = [&] {
+    PyErr_Clear();
+    return std::string(name) + " is " + nb::repr(value).c_str() +
+           "; give a whole number from 0 to 2**64 - 1";
+  };
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
-  if (!index.is_valid()) throw nb::python_error();
+  if (!index.is_valid()) throw nb::type_error(words().c_str());
   const std::uint64_t number = PyLong_AsUnsignedLongLong(index.ptr());
   if (number == UINT64_MAX && PyErr_Occurred() != nullptr) {
-    PyErr_Clear();
-    throw nb::value_error(
-        (std::string(name) + " must be a whole number from 0 to 2**64 - 1").c_str());
+    throw nb::value_error(words().c_str());
   }
   return number;
 }
@@ -256,6 +262,23 @@ nb::list inspect(nb::handle frame) {
   return segments;
 }
 
+Codec parse_codec(std::string_view spec) {
+  try {
+    return Codec::parse(spec);
+  } catch (const Error&) {
+    std::string codec;
+    try {
+      codec = Way::parse(spec).codec.spec();
+    } catch (const Error&) {  // no way either
+    }
+    if (codec.empty()) throw;
+    throw Error(ErrorCode::invalid_spec, "'" + std::string(spec) +
+                                             "' is a way, which all_reduce and compress take; its "
+                                             "codec is '" +
+                                             codec + "'");
+  }
+}
+
 nb::tuple traits(const Codec& codec) {
   const Traits traits = codec.traits();
   return nb::make_tuple(traits.lossless, traits.unbiased, traits.fixed_size, traits.keeps_zeros,
@@ -286,7 +309,7 @@ NB_MODULE(_gradwire, module) {
 
   // None is taken wherever an object is, to be refused with a better sentence than nanobind's.
   nb::class_<Codec>(module, "Codec")
-      .def_static("parse", &Codec::parse, "spec"_a)
+      .def_static("parse", &parse_codec, "spec"_a)
       .def("spec", &Codec::spec)
       .def("name", &Codec::name)
       .def("traits", &traits)

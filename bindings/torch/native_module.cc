@@ -86,6 +86,10 @@ class FutureWork final : public c10d::Work {
     future_->waitAndThrow();
     return true;
   }
+  std::vector<at::Tensor> result() override {
+    future_->waitAndThrow();
+    return future_->value().toTensorVector();
+  }
   FuturePtr getFuture() override { return future_; }
 
  private:

@@ -333,7 +333,8 @@ typedef struct gradwire_connect_options {
   // "auto" (shared memory inside a host; between hosts tcp, or mpi if that is the store), "shm",
   // "tcp" or "mpi" ["auto"].
   const char* transport;
-  // "auto", "sra", "ring", "tree", "allgather" or "hierarchical", for all_reduce ["auto"].
+  // "auto", "sra", "ring", "tree", "allgather", "hierarchical", "hierarchical-exact", or an option
+  // written out (`gradwire schedule --list`), for all_reduce ["auto"].
   const char* algorithm;
   const char* interface;  // for tcp, a network interface by name or address [all that are up]
   uint64_t timeout_ms;    // for connecting and for each operation, at most a year [60000]
@@ -377,12 +378,12 @@ typedef struct gradwire_tensor {
   int dtype;
   // How it travels, the same on all ranks [the plan's way of the layer of this name, or without a
   // plan exactly]: a codec, such as "grid:step=0.5", and behind it, if wanted:
-  //   +feedback      What the codec held back is added in the next all_reduce of this name. Keys,
-  //                  as in "+feedback:momentum=0.9,reuse=5": `momentum` of SGD, which what is held
-  //                  back gains as if it had been sent, so that the optimizer must add none;
-  //                  `nesterov=1`, Nesterov's; `masking=1`, momentum ends where a sparse codec sent
-  //                  something; `reuse`, all_reduces for which a sparse codec is fitted to the
-  //                  numbers.
+  //   +feedback      What the codec held back is added in the next all_reduce or reduce_scatter of
+  //                  this name. Keys, as in "+feedback:momentum=0.9,reuse=5": `momentum` of SGD,
+  //                  which what is held back gains as if it had been sent, so that the optimizer
+  //                  must add none; `nesterov=1`, Nesterov's; `masking=1`, momentum ends where a
+  //                  sparse codec sent something; `reuse`, operations for which a sparse codec is
+  //                  fitted to the numbers.
   //   +route:sra     The algorithm; of all calls but all_reduce the same for all tensors [the
   //                  communicator's].
   const char* way;

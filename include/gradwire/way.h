@@ -18,7 +18,7 @@
 
 namespace gradwire {
 
-/// What a codec held back is kept and added in the next all_reduce on the tensor of this name:
+/// What a codec held back is kept and added in the next all_reduce or reduce_scatter of this name:
 /// error feedback, for biased codecs. What rounding to f16 or bf16 takes of the results is kept,
 /// too. Numbers that are not all finite are sent as they are, and leave what is kept on this rank
 /// as it was. When the tensor takes a way without feedback, what is kept is added as well, and
@@ -29,7 +29,8 @@ struct Feedback {
   float momentum = 0;
   bool nesterov = false;  ///< with momentum: Nesterov's
   /// With momentum: sparse codecs end the momentum of the numbers that they send: momentum factor
-  /// masking. docs/adr/0009 tells what it costs.
+  /// masking. On routes that add up exactly before a codec chooses, nobody knows then what will be
+  /// sent, and momentum goes on. docs/adr/0009 tells what it costs.
   bool masking = false;
   /// A sparse codec is fitted to the numbers every so many operations, and sooner when it sends
   /// half or twice as many as it did at first.

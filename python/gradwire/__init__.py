@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from . import _gradwire
 from ._gradwire import Error, __version__
-from .ranks import Communicator, Statistics, TensorStatistics, Work, connect
+from .ranks import Communicator, Statistics, TensorStatistics, Work, check_text, connect
 
 __all__ = [
     "Codec",
@@ -225,7 +225,10 @@ def encode(
 
     The arrays draw random numbers as the tensors numbered `tensor`, `tensor` + 1 and so on.
     """
-    listed = list(parts)
+    listed = list(parts) if isinstance(parts, Iterable) else [parts]
+    for part in listed:
+        if not (isinstance(part, tuple | list) and len(part) == 2 and isinstance(part[0], Codec)):
+            raise TypeError("parts are pairs of a gradwire.codec(…) and an array, in a list")
     natives = [part[0]._native for part in listed]
     return _gradwire.encode_many(natives, [part[1] for part in listed], seed, step, tensor, rank)
 
@@ -288,6 +291,7 @@ def use_isa(name: str) -> None:
     All give the same bytes and the same numbers, at different speeds. For the whole process, and
     not while another thread encodes or decodes.
     """
+    check_text("name", name)
     _gradwire.use_isa(name)
 
 

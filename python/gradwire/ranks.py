@@ -103,9 +103,16 @@ def _index_below(end: int, value: Any, words: str) -> int:
     return number
 
 
-def _check_text(name: str, value: Any) -> None:
+def check_text(name: str, value: Any) -> None:
+    """Raises for what is no text."""
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}; give a text")
+
+
+def _check_switches(**switches: Any) -> None:
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}; give True or False")
 
 
 def check_number(name: str, value: Any, what: str) -> None:
@@ -116,7 +123,7 @@ def check_number(name: str, value: Any, what: str) -> None:
 
 def check_name(name: Any) -> None:
     """Raises for what is no name of an array."""
-    _check_text("name", name)
+    check_text("name", name)
     if "\0" in name:
         raise ValueError(f"name is {name!r}; leave out the NUL byte")
 
@@ -131,6 +138,24 @@ def _seconds(timeout: Any) -> float | None:
     if timeout is not None:
         check_number("timeout", timeout, "a number of seconds, more than 0")
     return timeout
+
+
+def _as_json(value: Any, place: str) -> Any:
+    """What JSON has for it; `place` is the expression that gives it."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{place}: keys are texts, and one is {key!r}")
+        return {key: _as_json(each, f"{place}[{key!r}]") for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_as_json(each, f"{place}[{i}]") for i, each in enumerate(value)]
+    if hasattr(value, "__index__"):  # of NumPy
+        return operator.index(value)
+    raise TypeError(
+        f"{place} is {value!r}; plans are made of texts, whole numbers, lists and dicts"
+    )
 
 
 class Communicator:
@@ -175,18 +200,18 @@ class Communicator:
         """
         is_path = isinstance(plan, os.PathLike) or (isinstance(plan, str) and "{" not in plan)
         if is_path and os.fspath(plan):
-            text = os.fspath(plan)
+            source, text = "path", os.fspath(plan)
         elif isinstance(plan, Mapping):
-            text = json.dumps(dict(plan))
+            source, text = "dict", json.dumps(_as_json(plan, "plan"))
         elif hasattr(plan, "json"):  # of gradwire.torch.plan(model)
-            text = plan.json()
+            source, text = "text", plan.json()
         elif isinstance(plan, str) and plan:
-            text = plan
+            source, text = "text", plan
         else:
             raise TypeError(
                 f"plan is {plan!r}; give the path of a plan's file, its text, or a dict of the same"
             )
-        self._native.set_plan(text, is_path, whole_number("from_step", from_step))
+        self._native.set_plan(source, text, whole_number("from_step", from_step))
 
     def all_reduce(
         self,
@@ -214,6 +239,7 @@ class Communicator:
         ``masking=1`` ends it where a sparse codec sent something; ``reuse`` finds out only every
         so many calls from which size on such a codec sends numbers.
         """
+        _check_switches(average=average, measure_error=measure_error)
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.all_reduce(
@@ -240,6 +266,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
+        _check_switches(measure_error=measure_error)
         root = _root(root, self.size)
         arrays, names, ways = _listed(x, name, way)
         return Work(
@@ -268,6 +295,7 @@ class Communicator:
         those of rank 1, and so on, equally many for each. `way` and `name` are then one for all
         arrays, or lists with one per array.
         """
+        _check_switches(average=average, measure_error=measure_error)
         parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.reduce_scatter(
@@ -295,6 +323,7 @@ class Communicator:
         """Of the `size` equal parts of `x`, this rank's is sent to all. `x` may be a list of parts,
         as for `reduce_scatter`.
         """
+        _check_switches(measure_error=measure_error)
         parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.all_gather(
@@ -415,12 +444,14 @@ def connect(
         "interface": interface,
     }
     for name, value in texts.items():
-        _check_text(name, value)
+        check_text(name, value)
     numbers = {"rank": rank, "size": size, "port": port, "lanes": lanes, "threads": threads}
     for name, value in numbers.items():
         if not hasattr(value, "__index__"):
             raise TypeError(f"{name} is {value!r}; give a whole number")
     check_number("timeout", timeout, "a number of seconds, more than 0")
+    if not isinstance(trace, str | os.PathLike):
+        raise TypeError(f"trace is {trace!r}; give the path of a folder")
     return Communicator(
         _gradwire.connect(
             rank,

@@ -333,3 +333,17 @@ def test_constant_tensors_decode_close(spec, value):
     assert (abs(y - x) <= abs(x) + 2.0**-120).all()
     if codec.traits.keeps_zeros and value == 0:
         assert (y == 0).all()
+
+
+def test_a_way_is_told_from_a_codec():
+    words = "'sign\\+feedback' is a way, which all_reduce and compress take; its codec is 'sign:"
+    with pytest.raises(gradwire.Error, match=words) as raised:
+        gradwire.codec("sign+feedback")
+    assert raised.value.code == "invalid_spec"
+    with pytest.raises(gradwire.Error, match="unknown codec 'sgn\\+feedback'"):
+        gradwire.codec("sgn+feedback")
+
+
+def test_an_instruction_set_is_named_by_a_text():
+    with pytest.raises(TypeError, match="name is 5; give a text"):
+        gradwire.use_isa(5)

@@ -86,8 +86,14 @@ def test_which_segment_must_be_said():
         gradwire.decode(frame)
     with pytest.raises(IndexError, match="holds 3 segments, there is none with index 3"):
         gradwire.decode(frame, segment=3)
-    with pytest.raises(ValueError, match="segment must be a whole number"):
+    with pytest.raises(ValueError, match="segment is -1; give a whole number"):
         gradwire.decode(frame, segment=-1)
+
+
+@pytest.mark.parametrize("parts", [5, [5], [("none", X)], [(gradwire.codec("none"),)]])
+def test_parts_are_pairs_of_a_codec_and_an_array(parts):
+    with pytest.raises(TypeError, match=r"parts are pairs of a gradwire\.codec\(…\) and an array"):
+        gradwire.encode(parts)
 
 
 def test_one_wrong_array_refuses_the_whole_frame():

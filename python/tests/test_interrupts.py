@@ -133,6 +133,24 @@ def test_a_program_that_is_interrupted_ends(tmp_path):
     assert seconds < 15  # of a timeout of 100
 
 
+@pytest.mark.parametrize("call", ["first.all_reduce(x).wait()", "first.set_plan(plan)"])
+def test_an_interrupt_goes_before_the_failure_of_a_peer_that_it_ended(tmp_path, call):
+    script = f"""
+        first, second = two_ranks()
+        x = np.ones(1000, np.float32)
+        first.register_layers({{"x": x}})
+        plan = {{"gradwire_plan": 1, "default": {{"way": "none"}}}}
+        def strike_both():
+            global second
+            os.kill(os.getpid(), signal.SIGINT)
+            second = None  # leaves before the first looks for signals
+        threading.Timer(0.5, strike_both).start()
+        {call}
+    """
+    process, _ = run(script, f"file:{tmp_path}/store")
+    assert process.stderr.rstrip().endswith("KeyboardInterrupt"), process.stderr
+
+
 def unused_port():
     with socket.create_server(("127.0.0.1", 0)) as free:
         return free.getsockname()[1]

@@ -419,6 +419,26 @@ def test_a_trace_that_cannot_be_written_is_refused_before_others_are_waited_for(
         gradwire.connect(0, 2, f"file:{tmp_path}", timeout=600, trace="/proc/no-such-folder")
 
 
+def test_what_is_wrong_with_a_dict_is_said_with_its_key():
+    alone = gradwire.connect(0, 1)
+    alone.register_layers({"a": np.ones(3, np.float32)})
+    for layers, words in (
+        ([{"layers": "*", "way": "sgn"}], r"^plan\['layers'\]\[0\]\['way'\]: unknown codec 'sgn'"),
+        ([{"layers": "*", "ways": "sign"}], r"^plan\['layers'\]\[0\]\['ways'\]: unknown key"),
+        ([{"layers": "z", "way": "sign"}], r"plan\['layers'\]\[0\]"),  # matches no layer
+        (float("nan"), "^plan: this is no JSON"),
+    ):
+        with pytest.raises(gradwire.Error, match=words):
+            alone.set_plan({"gradwire_plan": 1, "layers": layers})
+    for layers, words in (
+        ([{"layers": "*", 3: "sign"}], r"plan\['layers'\]\[0\]: keys are texts, and one is 3"),
+        ([{"layers": "*", "way": b"x"}], r"plan\['layers'\]\[0\]\['way'\] is b'x'; plans are made"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            alone.set_plan({"gradwire_plan": 1, "layers": layers})
+    alone.set_plan({"gradwire_plan": np.int64(1), "default": {"way": "sign"}})
+
+
 def test_wrong_arguments_raise_with_a_sentence(tmp_path):
     with pytest.raises(gradwire.Error, match="rank 3 is not one of 2 ranks"):
         gradwire.connect(3, 2, f"file:{tmp_path}")
@@ -426,6 +446,8 @@ def test_wrong_arguments_raise_with_a_sentence(tmp_path):
         gradwire.connect(-1, 2, f"file:{tmp_path}")
     with pytest.raises(ValueError, match="port is 70000: take 0 to 65535"):
         gradwire.connect(0, 2, f"file:{tmp_path}", port=70000)
+    with pytest.raises(ValueError, match="threads is -1: take 0 to 64"):
+        gradwire.connect(0, 2, f"file:{tmp_path}", threads=-1)
     with pytest.raises(gradwire.Error, match="take file:DIRECTORY, tcp:HOST:PORT or mpi"):
         gradwire.connect(0, 2, "cloud:9")
     alone, x = gradwire.connect(0, 1), np.ones(4, np.float32)
@@ -440,12 +462,23 @@ def test_wrong_arguments_raise_with_a_sentence(tmp_path):
         ({"rank": 0.5}, "rank is 0.5; give a whole number"),
         ({"timeout": "x"}, "timeout is 'x'; give a number of seconds"),
         ({"secret": 5}, "secret is 5; give a text"),
+        ({"trace": 5}, "trace is 5; give the path of a folder"),
     ):
         with pytest.raises(TypeError, match=words):
             gradwire.connect(**{"rank": 0, "size": 1, **arguments})
     for call in (alone.barrier, functools.partial(alone.all_reduce, x)):
         with pytest.raises(TypeError, match="timeout is 'x'; give a number of seconds"):
             call(timeout="x")
+    for call in (alone.all_reduce, alone.reduce_scatter):
+        with pytest.raises(TypeError, match="average is 'x'; give True or False"):
+            call(x, average="x")
+    for call in (alone.all_reduce, alone.reduce_scatter, alone.all_gather, alone.broadcast):
+        with pytest.raises(TypeError, match="measure_error is 1; give True or False"):
+            call(x, measure_error=1)
+    with pytest.raises(
+        TypeError, match=r"saved \(int\) is not .* pass what save_residuals returned"
+    ):
+        alone.load_residuals(5)
     with pytest.raises(TypeError, match=r"layers is \['a'\]; give a dict of names and arrays"):
         alone.register_layers(["a"])
     with pytest.raises(TypeError, match=r"layers\['z'\] \(NoneType\) does not show its numbers"):

@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import gradwire.torch
+import numpy as np
 import pytest
 import torch
 from gradwire.torch import channels
@@ -336,6 +337,22 @@ def test_a_copied_file_is_no_rank(job, tmp_path):
     assert done.returncode == 1
     assert f"{path} and {path.with_name('zz.gwtrace')} are of the same rank" in done.stderr
     assert f"{RANKS} ranks" in done.stdout
+
+
+def one_exchange(folder: Path, communicators: int = 1) -> None:
+    alone = [gradwire.connect(0, 1, trace=str(folder)) for _ in range(communicators)]
+    for each in alone + alone:
+        each.all_reduce(np.ones(10, np.float32)).wait()
+
+
+def test_traces_of_two_jobs_in_one_folder_are_noticed(tmp_path):
+    one_exchange(tmp_path / "one", communicators=2)
+    done = join_what_is_left(tmp_path / "one")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ": 1 rank, " in done.stdout
+    for _ in range(2):
+        one_exchange(tmp_path / "two")
+    assert "give each a folder of its own" in join_what_is_left(tmp_path / "two").stderr
 
 
 def test_when_no_file_can_be_read_nothing_is_written(tmp_path):

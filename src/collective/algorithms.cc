@@ -53,6 +53,10 @@ std::uint32_t Algorithm::copies(Collective collective, const Ranks& ranks) const
 
 bool Algorithm::has_exact() const { return std::ranges::any_of(legs, &Leg::exact); }
 
+bool Algorithm::replicates(Collective collective, const Ranks& ranks) const {
+  return std::ranges::any_of(make(collective, ranks, 0).steps, &Step::replicated);
+}
+
 const std::vector<Algorithm>& algorithms() {
   static const std::vector<Algorithm> kAll{
       named("sra", "owners reduce, then send to all; two encodings per number",

@@ -27,6 +27,8 @@ struct Algorithm {
   std::uint32_t copies(Collective collective, const Ranks& ranks) const;
   /// Whether some messages are encoded exactly, whatever the way.
   bool has_exact() const;
+  /// Whether several ranks make the same message. If any do, the first is one of them.
+  bool replicates(Collective collective, const Ranks& ranks) const;
 };
 
 /// Those that have a name, in the order in which help texts list them.

@@ -193,6 +193,10 @@ class Interpreter {
       return false;
     }
     const Queued& arrived = queued_[queue.head];
+    const Message& message = messages_[arrived.message];
+    if (message.first != step.first || message.count != step.count) {
+      return wrong(rank, step, "the message holds other chunks");
+    }
     queue.head = arrived.next;
     return fill(rank, state, step, arrived.message);
   }

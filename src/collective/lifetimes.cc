@@ -95,7 +95,8 @@ std::vector<bool> last_uses(const Schedule& schedule) {
 
 std::vector<std::uint32_t> sends_of(const Schedule& schedule) {
   struct Message {
-    std::optional<std::size_t> described;  // by this step
+    std::size_t counted_at = 0;
+    bool received = false;  // and nothing else so far
     std::uint32_t sends = 0;
   };
   std::vector<std::uint32_t> result(schedule.steps.size());
@@ -104,10 +105,27 @@ std::vector<std::uint32_t> sends_of(const Schedule& schedule) {
     const Step& step = schedule.steps[i];
     if (!fills_slot(step.op) && !uses_slot(step.op)) continue;
     Message& message = messages[step.slot];
-    if (fills_slot(step.op)) message = {};
+    if (fills_slot(step.op)) message = {i, step.op == Op::receive, 0};
     if (step.op == Op::send) ++message.sends;
-    if (step.count > 0 && !message.described) message.described = i;
-    if (message.described) result[*message.described] = message.sends;
+    if (message.received && uses_slot(step.op) && step.op != Op::send) {
+      result[message.counted_at] = 0;
+      message.counted_at = i;
+      message.received = false;
+    }
+    result[message.counted_at] = message.sends;
+  }
+  return result;
+}
+
+/// Where inputs travel exactly, what is lost is what their sums lose.
+std::vector<bool> measured_of(const Schedule& schedule) {
+  const auto is_lossy = [](const Step& step) { return step.op == Op::keep && !step.exact; };
+  const bool inputs = std::ranges::any_of(schedule.steps, [&](const Step& step) {
+    return is_lossy(step) && step.place == Place::input;
+  });
+  std::vector<bool> result;
+  for (const Step& step : schedule.steps) {
+    result.push_back(is_lossy(step) && (step.place == Place::input) == inputs);
   }
   return result;
 }
@@ -115,7 +133,8 @@ std::vector<std::uint32_t> sends_of(const Schedule& schedule) {
 }  // namespace
 
 Lifetimes lifetimes_of(const Schedule& schedule) {
-  return {chunks_in_one_place(schedule), last_uses(schedule), sends_of(schedule)};
+  return {chunks_in_one_place(schedule), last_uses(schedule), sends_of(schedule),
+          measured_of(schedule)};
 }
 
 std::uint32_t most_copies(const Schedule& schedule) {

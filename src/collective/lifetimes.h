@@ -13,9 +13,11 @@ struct Lifetimes {
   std::vector<bool> in_one_place;
   /// By step: the message in its slot is not needed afterwards.
   std::vector<bool> last_use;
-  /// By step: how often its message is sent in all, at the first step that says which chunks it
-  /// holds; 0 at all other steps.
+  /// By step: how often its message is sent in all, at the step that encodes it or uses it first,
+  /// or receives it if it is only passed on; 0 at all other steps.
   std::vector<std::uint32_t> sends;
+  /// By step: it keeps what a message lacks that counts as this rank's error.
+  std::vector<bool> measured;
 };
 
 Lifetimes lifetimes_of(const Schedule& schedule);

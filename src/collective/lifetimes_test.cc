@@ -14,29 +14,30 @@ Lifetimes of(Program& program) { return lifetimes_of(std::move(program).done());
 
 TEST(Lifetimes, a_sum_that_begins_with_the_input_takes_its_place) {
   Program program(Collective::all_reduce, 1);
-  program.load(0).receive(1).decode_add(kIncoming, 0).encode(Place::sum, 0).send(1);
+  program.load(0).receive(1, 0).decode_add(kIncoming, 0).encode(Place::sum, 0).send(1);
   program.echo(Place::sum, 0);
   EXPECT_EQ(of(program).in_one_place, std::vector<bool>{true});
 }
 
 TEST(Lifetimes, an_input_that_is_read_after_the_sum_began_is_kept) {
   Program program(Collective::all_reduce, 3);
-  program.receive(1).decode(kIncoming, Place::sum, 0).add(0).store(0);          // added later
-  program.load(1).receive(1).decode_add(kIncoming, 1).encode(Place::input, 1);  // sent later
+  program.receive(1, 0).decode(kIncoming, Place::sum, 0).add(0).store(0);          // added later
+  program.load(1).receive(1, 0).decode_add(kIncoming, 1).encode(Place::input, 1);  // sent later
   program.send(1).store(1);
-  program.load(2).receive(1).decode_add(kIncoming, 2).encode(Place::sum, 2).send(1);  // the result
+  program.load(2).receive(1, 0).decode_add(kIncoming, 2).encode(Place::sum, 2).send(1);  // the
+                                                                                         // result
   EXPECT_EQ(of(program).in_one_place, (std::vector<bool>{false, false, false}));
 }
 
 TEST(Lifetimes, a_sum_that_is_read_after_the_output_was_written_is_kept) {
   Program program(Collective::all_reduce, 1);
-  program.load(0).receive(1).decode(kIncoming, Place::output, 0).encode(Place::sum, 0).send(1);
+  program.load(0).receive(1, 0).decode(kIncoming, Place::output, 0).encode(Place::sum, 0).send(1);
   EXPECT_EQ(of(program).in_one_place, std::vector<bool>{false});
 }
 
 TEST(Lifetimes, chunks_without_a_sum_have_none_to_keep) {
   Program program(Collective::all_reduce, 1);
-  program.encode(Place::input, 0).send(1).receive(1).decode(kIncoming, Place::output, 0);
+  program.encode(Place::input, 0).send(1).receive(1, 0).decode(kIncoming, Place::output, 0);
   EXPECT_EQ(of(program).in_one_place, std::vector<bool>{false});
 }
 
@@ -61,23 +62,25 @@ TEST(Lifetimes, a_sum_whose_rest_is_kept_after_its_echo_is_kept) {
 
 TEST(Lifetimes, a_message_is_needed_until_its_last_use_before_the_slot_is_filled_again) {
   Program program(Collective::all_reduce, 1);
-  program.receive(1);                             // 0
+  program.receive(1, 0);                          // 0
   program.send(2, kIncoming).send(3, kIncoming);  // 1, 2
   program.decode(kIncoming, Place::output, 0);    // 3: the last
-  program.receive(2);                             // 4
+  program.receive(2, 0);                          // 4
   program.decode(kIncoming, Place::output, 0);    // 5: the last
   EXPECT_EQ(of(program).last_use, (std::vector<bool>{false, false, false, true, false, true}));
 }
 
-TEST(Lifetimes, sends_are_counted_where_it_is_said_what_a_message_holds) {
+TEST(Lifetimes, sends_are_counted_where_a_message_is_made_or_used_or_else_received) {
   Program program(Collective::all_reduce, 2);
-  program.encode(Place::input, 0).send(1).send(2);                            // 0: twice
-  program.decode(kOutgoing, Place::output, 0);                                // 3
-  program.receive(1).send(2, kIncoming).decode(kIncoming, Place::output, 1);  // 6: once
-  program.load(1);                                                            // 7
-  program.receive(2).decode_add(kIncoming, 1).send(1, kIncoming);             // 9: once
-  program.encode(Place::sum, 1).decode(kOutgoing, Place::output, 1);          // 11: never
-  EXPECT_EQ(of(program).sends, (std::vector<std::uint32_t>{2, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0}));
+  program.encode(Place::input, 0).send(1).send(2);                               // 0: twice
+  program.decode(kOutgoing, Place::output, 0);                                   // 3
+  program.receive(1, 1).send(2, kIncoming).decode(kIncoming, Place::output, 1);  // 6: once
+  program.load(1);                                                               // 7
+  program.receive(2, 1).decode_add(kIncoming, 1).send(1, kIncoming);             // 9: once
+  program.encode(Place::sum, 1).decode(kOutgoing, Place::output, 1);             // 11: never
+  program.receive(1, 0).send(2, kIncoming);                                      // 13: passed on
+  EXPECT_EQ(of(program).sends,
+            (std::vector<std::uint32_t>{2, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 1, 0}));
 }
 
 TEST(Lifetimes, every_rank_knows_what_it_sends) {

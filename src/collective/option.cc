@@ -181,9 +181,11 @@ std::set<std::string> next_words(const std::vector<Option>& options,
                   word.empty() ? "at its end" : fmt::format("instead of '{}'", word), what));
 }
 
-const std::vector<Option>& options_of_two_devices() {
-  static const std::vector<Option> kAll = all_options(2);
-  return kAll;
+/// A second device is offered to those who ask for one.
+const std::vector<Option>& options_like(std::string_view text) {
+  static const std::vector<Option> kOneDevice = all_options(1);
+  static const std::vector<Option> kTwoDevices = all_options(2);
+  return text.find(kElsewhere) == std::string_view::npos ? kOneDevice : kTwoDevices;
 }
 
 Hop hop_of(const Action& action, bool paired) {
@@ -208,7 +210,7 @@ Hop hop_of(const Action& action, bool paired) {
 }  // namespace
 
 Option Option::parse(std::string_view text) {
-  const std::vector<Option>& options = options_of_two_devices();
+  const std::vector<Option>& options = options_like(text);
   std::vector<Action> actions;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find('-', at), text.size());

@@ -45,10 +45,10 @@ std::string refusal(const char* text) {
 TEST(Options, that_cannot_be_followed_say_what_may_stand_there) {
   EXPECT_EQ(refusal("reduce_scatter-broadcast"),
             "'reduce_scatter-broadcast' is no way to exchange a tensor: instead of 'broadcast' "
-            "there may be all_gather, encode, encode@other");
+            "there may be all_gather, encode");
   EXPECT_EQ(refusal("reduce_scatter"),
             "'reduce_scatter' is no way to exchange a tensor: at its end there must be all_gather, "
-            "encode, encode@other");
+            "encode");
   EXPECT_EQ(refusal("all_reduce-decode"),
             "'all_reduce-decode' is no way to exchange a tensor: instead of 'decode' nothing may "
             "follow");
@@ -104,6 +104,16 @@ TEST(Options, need_no_more_memory_than_they_say) {
       most = std::max(most, most_copies(schedule));
     }
     EXPECT_EQ(algorithm.copies(Collective::all_reduce, ranks), most);
+  });
+}
+
+TEST(Options, in_which_anybody_encodes_a_replica_have_the_first_rank_do_so) {
+  each_case([](const Algorithm& algorithm, const Ranks& ranks) {
+    bool any = false;
+    for (const Schedule& schedule : make_all(algorithm, Collective::all_reduce, ranks)) {
+      any = any || std::ranges::any_of(schedule.steps, &Step::replicated);
+    }
+    EXPECT_EQ(algorithm.replicates(Collective::all_reduce, ranks), any);
   });
 }
 

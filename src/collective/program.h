@@ -59,9 +59,9 @@ class Program {
                 .sum = how.sum},
                chunks);
   }
-  Program& keep(Place place, Chunks chunks, std::uint16_t slot = kOutgoing,
-                Sum sum = Sum::partial) {
-    return put({.op = Op::keep, .place = place, .slot = slot, .sum = sum}, chunks);
+  Program& keep(Place place, Chunks chunks, std::uint16_t slot = kOutgoing, Making how = {}) {
+    return put({.op = Op::keep, .place = place, .slot = slot, .exact = how.exact, .sum = how.sum},
+               chunks);
   }
   Program& echo(Place place, Chunks chunks, std::uint16_t slot = kOutgoing) {
     return put({.op = Op::echo, .place = place, .slot = slot}, chunks);
@@ -75,8 +75,8 @@ class Program {
   Program& send(Rank peer, std::uint16_t slot = kOutgoing) {
     return put({.op = Op::send, .slot = slot, .peer = peer}, {0, 0});
   }
-  Program& receive(Rank peer, std::uint16_t slot = kIncoming) {
-    return put({.op = Op::receive, .slot = slot, .peer = peer}, {0, 0});
+  Program& receive(Rank peer, Chunks chunks, std::uint16_t slot = kIncoming) {
+    return put({.op = Op::receive, .slot = slot, .peer = peer}, chunks);
   }
 
   /// What one rank does by itself: nobody loses anything.

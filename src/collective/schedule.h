@@ -71,10 +71,10 @@ struct Step {
   Op op;
   Place place = Place::input;  ///< encode, keep, echo: what is in the message; decode: where to
   std::uint16_t slot = 0;      ///< encode, keep, decode, echo, decode_add, send, receive
-  std::uint32_t first = 0;     ///< all but send and receive: these chunks
+  std::uint32_t first = 0;     ///< all but send: these chunks
   std::uint32_t count = 0;
   Rank peer = 0;       ///< send, receive
-  bool exact = false;  ///< encode: by no codec, whatever the way of the tensor
+  bool exact = false;  ///< encode, keep: by no codec, whatever the way of the tensor
   /// encode: other ranks make the same message, of the same sum; one of them keeps what it lacks.
   bool replicated = false;
   Sum sum = Sum::partial;  ///< encode, keep: of sums

@@ -208,7 +208,7 @@ class LegWriter {
                     {.exact = leg().exact, .replicated = is_replicated(), .sum = sum()});
   }
   void keep(Chunks chunks, std::uint16_t slot = kOutgoing) {
-    if (is_keeper()) program_.keep(from_, chunks, slot, sum());
+    if (is_keeper()) program_.keep(from_, chunks, slot, {.exact = leg().exact, .sum = sum()});
   }
   void send(Level level, const std::vector<Rank>& places, std::uint16_t slot) {
     for (const Rank place : places) program_.send(circle(level).rank_at(place), slot);
@@ -418,7 +418,8 @@ class LegWriter {
     const std::size_t hop_number = static_cast<std::size_t>(&hop - hops().data()) + 1;
     const bool waits = more_to_add(hop_number) && stays(hops()[hop_number], coming.chunks);
     const std::uint16_t slot = waits ? free_slot() : kIncoming;
-    program_.receive(circle.rank_at(by_tree ? parent_of(circle.me) : coming.place), slot);
+    program_.receive(circle.rank_at(by_tree ? parent_of(circle.me) : coming.place), coming.chunks,
+                     slot);
     if (by_tree) send(hop.level, children_of(circle.me, circle.count), slot);
     return {.chunks = coming.chunks, .slot = slot};
   }
@@ -480,7 +481,7 @@ class LegWriter {
     const std::vector<Rank> children = children_of(circle.me, circle.count);
     if (from_ == Place::input && !children.empty()) program_.load(held);
     for (const Rank child : children) {
-      program_.receive(circle.rank_at(child), kIncoming).decode_add(kIncoming, held);
+      program_.receive(circle.rank_at(child), held).decode_add(kIncoming, held);
     }
     if (circle.me == 0) return;
     const Place from = std::exchange(from_, children.empty() ? from_ : Place::sum);
@@ -516,7 +517,7 @@ class LegWriter {
       const Chunks part = held.part(circle.after(2 * circle.count - hop - 1), circle.count);
       if (hop > 0) {
         if (from == Place::input) program_.load(part);
-        program_.receive(previous, kIncoming).decode_add(kIncoming, part);
+        program_.receive(previous, part).decode_add(kIncoming, part);
         from_ = Place::sum;
       }
       if (hop + 1 == circle.count) break;
@@ -535,7 +536,7 @@ class LegWriter {
     deliver({.chunks = own, .slot = kOutgoing, .kept = false}, true);
     for (Rank hop = 1; hop < circle.count; ++hop) {
       const Chunks part = whole.part(circle.after(circle.count - hop), circle.count);
-      program_.receive(previous, kIncoming);
+      program_.receive(previous, part);
       if (hop + 1 < circle.count) program_.send(next, kIncoming);
       deliver({.chunks = part, .slot = kIncoming}, false);
     }

@@ -61,14 +61,21 @@ std::uint64_t key_of(const std::string& name, std::size_t place) {
 }
 
 /// What all ranks' calls must have in common, besides what their messages tell: a hash of it.
+/// Random numbers that a rank draws alone may be any; those that several draw must be the same.
 std::uint16_t call_of(const Operation& operation) {
-  if (operation.items.empty()) return 0;
+  if (operation.collective == Collective::barrier) return 0;
   ByteWriter call;
   call.write(operation.collective);
   call.write(operation.divisor);
   call.write(operation.seed);
   for (const Line& line : operation.recipe->lines) {
     call.write_all(std::span(line.routine->algorithm));
+    call.write(line.routine->root);
+    if (line.routine->replicates) call.write(operation.step);
+  }
+  for (const Source& source : operation.sources) {
+    call.write_all(std::span(CodecAccess::kind(source.codec).name));
+    call.write(CodecAccess::params(source.codec));
   }
   if (has_sums(operation.collective)) {  // by names they find what was held back
     for (const Item& item : operation.items) call.write(item.name);
@@ -203,7 +210,7 @@ class Ranked final : public Communicator {
 
   void abort(const std::string& reason) override {
     home_.require("communicator");
-    engine_->abort(reason);
+    engine_->abort(reason.empty() ? "a rank gave up, and did not say why" : reason);
   }
 
  private:
@@ -224,11 +231,24 @@ class Ranked final : public Communicator {
     return operation;
   }
 
+  /// Refuses a plan with a route that these ranks cannot take.
+  void check_routes(const Plan& plan) const {
+    const auto check_all = [&](std::span<const Stage> stages) {
+      for (const Stage& stage : stages) {
+        if (stage.way.route.empty()) continue;
+        static_cast<void>(find_algorithm(stage.way.route, Collective::all_reduce, ranks_));
+      }
+    };
+    check_all(plan.otherwise);
+    for (const LayerPlan& layer : plan.layers) check_all(layer.stages);
+  }
+
   /// Ranks that are about to set another plan, or none, are named on all of them.
   void agree_on(const Plan& plan, std::uint64_t from_step) {
     std::optional<Error> own;
     std::uint64_t hash = 0;
     try {
+      check_routes(plan);
       hash = layers_.hash_of(plan, from_step);
     } catch (const Error& error) {  // others wait, and are told
       own = error;
@@ -524,7 +544,9 @@ std::unique_ptr<trace::Recorder> make_recorder(const ConnectOptions& options,
 std::unique_ptr<Communicator> alone(const ConnectOptions& options) {
   if (!options.store.empty()) check_store(options.store);
   static_cast<void>(check_transport(rendezvous_options(options, {})));
-  return std::make_unique<Ranked>(nullptr, engine_options(options), options,
+  EngineOptions engine = engine_options(options);
+  engine.per_host = 1;
+  return std::make_unique<Ranked>(nullptr, std::move(engine), options,
                                   make_recorder(options, engine::draw_communicator_number()));
 }
 

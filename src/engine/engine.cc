@@ -258,9 +258,23 @@ bool Engine::receive(Lane& lane) {
   }
   lane.slots[step.slot] = {found->bytes, *found, false};
   mailbox.erase(found);
+  if (lane.sends() > 0) count_passed_on(lane, lane.slots[step.slot].bytes);
   if (recording_) recording_->step_done(lane);
   next_step(lane);
   return true;
+}
+
+/// A message that others decode. If it is not what it should be, they will see that.
+void Engine::count_passed_on(Lane& lane, std::span<const std::byte> bytes) {
+  FrameReader frame(bytes, options_.in_memory ? Seal::none : Seal::checksum);
+  if (frame.status() != Status::ok) return;
+  std::size_t index = 0;
+  for (const ItemRange& range : lane.ranges_of_step()) {
+    if (index == frame.segment_count()) return;
+    const std::size_t tensor = lane.operation->items[range.item].source;
+    const std::uint64_t sent = lane.sends() * frame.segment(index++).bytes;
+    lane.operation->work->statistics.tensors[tensor].sent_bytes += sent;
+  }
 }
 
 /// Executes the lane's step, or lends the lane to a worker that does.

@@ -65,6 +65,7 @@ class Engine final : private Inbox {
   bool advance(Lane& lane, std::size_t most_steps = SIZE_MAX);
   bool send(Lane& lane);
   bool receive(Lane& lane);
+  void count_passed_on(Lane& lane, std::span<const std::byte> bytes);
   bool compute(Lane& lane);
   Status execute_step(Lane& lane, Seal seal) noexcept;
   void take_result(Lane& lane);

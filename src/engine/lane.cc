@@ -245,11 +245,12 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
   const Status status = made.frame.decode(made.index, {scratch.data(), scratch.size(), Dtype::f32});
   kernels::round_to(delivered, scratch);
   residual.keep(part.kept_at(), wanted, scratch, lane.divisor(), into);
+  if (!lane.step().exact) residual.stop(part.kept_at(), scratch.size());
   return status;
 }
 
 Status keep_part(Lane& lane, const Part& part, const Made& made) noexcept {
-  const bool measured = lane.operation->measure_error && lane.step().place == Place::input;
+  const bool measured = lane.operation->measure_error && lane.routine->lifetimes.measured[lane.at];
   const std::span<float> scratch(lane.scratch.data() + part.sums_at, made.numbers.count);
   if (part.residual() == nullptr) {
     return measured ? measure(made, scratch, lane.spend(part.item.source)) : Status::ok;

@@ -12,6 +12,10 @@ std::string describe(std::size_t count, Dtype dtype) {
   return fmt::format("{} elements of {}", count, name_of(dtype));
 }
 
+std::uint32_t short_hash(std::string_view text) {
+  return static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(text))));
+}
+
 /// The stages of a plan from a step on, the first of them from that very step.
 std::vector<Stage> stages_from(const std::vector<Stage>& stages, std::uint64_t from_step) {
   std::vector<Stage> later{stage_at(stages, from_step)};
@@ -61,14 +65,15 @@ void Layers::check(const Plan& plan) const {
 std::uint64_t Layers::hash_of(const Plan& plan, std::uint64_t from_step) const {
   const std::lock_guard lock(mutex_);
   check(plan);
-  std::string text;
+  std::string shapes, ways;
   for (const auto& [name, layer] : by_name_) {
-    text += fmt::format("{}\n{}\n", name, describe(layer.shape.count, layer.shape.dtype));
+    shapes += fmt::format("{}\n{}\n", name, describe(layer.shape.count, layer.shape.dtype));
     for (const Stage& stage : stages_from(plan.stages_of(name), from_step)) {
-      text += fmt::format("{} {}\n", stage.from_step, stage.way.text());
+      ways += fmt::format("{} {}\n", stage.from_step, stage.way.text());
     }
+    ways += "\n";
   }
-  return checksum(std::as_bytes(std::span(text.data(), text.size())));
+  return std::uint64_t{short_hash(shapes)} << 32 | short_hash(ways);
 }
 
 void Layers::set(const Plan& plan, std::uint64_t from_step) {

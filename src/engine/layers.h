@@ -21,8 +21,8 @@ class Layers {
   /// count or dtype.
   void add(std::span<const LayerShape> layers);
 
-  /// What the plan would be for these layers: a hash of names, shapes and all ways from the step
-  /// on. Throws as `set`, and changes nothing.
+  /// What the plan would be for these layers: a hash of names and shapes in the upper 32 bits, and
+  /// one of all ways from the step on in the lower. Throws as `set`, and changes nothing.
   std::uint64_t hash_of(const Plan& plan, std::uint64_t from_step) const;
 
   /// Ways of all layers from a step on. Throws `Error(invalid_argument)` when there are none, or

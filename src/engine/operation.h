@@ -73,7 +73,7 @@ struct Operation {
   std::vector<std::uint32_t> layers;  // by source: its name, a text of the recorder; none: no trace
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  std::uint16_t call = 0;  // a hash of what all ranks' calls have in common; 0 without tensors
+  std::uint16_t call = 0;  // a hash of what all ranks' calls have in common; 0 of barriers
   float divisor = 1;       // of sums
   bool measure_error = false;
   bool keeps = false;  // something: a source has feedback, or errors are measured

@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <mutex>
 #include <random>
 
 #include "collective/option.h"
 #include "engine/engine_test_ranks.h"
 #include "feedback/residuals.h"
+#include "gradwire/error.h"
 
 namespace gradwire {
 namespace {
@@ -127,6 +129,64 @@ TEST_P(OptionAllReduce, loses_nothing_of_what_codecs_hold_back) {
       for (std::size_t i = 0; i < kCount; ++i) ASSERT_NEAR(missing[i], 0, 1e-3) << i;
       for (const auto& rank : ranks_) rank->load_residuals(Residuals().save());
     }
+  }
+}
+
+/// Messages that are only passed on need memory, too, and count.
+TEST(OptionsOfManyRanks, fit_their_lanes_and_count_what_they_pass_on) {
+  constexpr std::uint32_t kHosts = 2, kPerHost = 4;
+  constexpr std::size_t kCount = 1'500'000;
+  auto ranks = Communicator::in_process(kHosts * kPerHost, {}, kPerHost);
+  for (const char* option :
+       {"encode-inside.gather-between.gather-between.broadcast-inside.broadcast-decode",
+        "encode-inside.all_to_all-between.all_to_all-between.all_gather-inside.all_gather-"
+        "decode"}) {
+    on_all_ranks(ranks, [&](Communicator& me) {
+      Numbers x = integers(kCount, me.rank());
+      const Tensor tensor{"x", {x.data(), x.size()}, by(option, "fp16")};
+      Work work = me.all_reduce({&tensor, 1});
+      work.wait();
+      EXPECT_EQ(x, sum_of_all(kCount, kHosts * kPerHost)) << option;
+      const Statistics& done = work.statistics();
+      const auto overhead = static_cast<double>(done.sent_bytes - done.tensors[0].sent_bytes);
+      EXPECT_LE(overhead, 0.01 * static_cast<double>(done.sent_bytes)) << option;
+    });
+  }
+}
+
+/// Otherwise hosts would encode the same sum to unlike bytes.
+TEST(OptionsWithReplicas, refuse_ranks_that_differ_in_step_or_settings) {
+  const char* const option =
+      "inside.reduce_scatter-between.all_reduce-encode-inside.all_gather-decode";
+  for (const bool other_step : {true, false}) {
+    auto ranks = Communicator::in_process(4, {}, 2);
+    on_all_ranks(ranks, [&](Communicator& me) {
+      const bool odd = me.rank() == 3;
+      Numbers x(1000, 1);
+      const char* const codec = odd && !other_step ? "grid:step=0.1" : "grid:step=0.5";
+      const Tensor tensor{"x", {x.data(), x.size()}, by(option, codec)};
+      Work work = me.all_reduce({&tensor, 1}, {.step = odd && other_step ? 2u : 1u});
+      EXPECT_THROW(work.wait(), Error) << me.rank();
+    });
+  }
+}
+
+TEST(OptionsWithExactLegs, measure_the_error_that_their_sums_make) {
+  for (const char* route : {"hierarchical-exact", "reduce_scatter-encode-all_gather-decode"}) {
+    auto ranks = Communicator::in_process(4, {}, 2);
+    double error = 0, energy = 0;
+    std::mutex mutex;
+    on_all_ranks(ranks, [&](Communicator& me) {
+      Numbers x = gaussian(10'000, me.rank());
+      const Tensor tensor{"x", {x.data(), x.size()}, by(route, "sign")};
+      Work work = me.all_reduce({&tensor, 1}, {.measure_error = true});
+      work.wait();
+      const std::lock_guard lock(mutex);
+      error += work.statistics().tensors[0].squared_error;
+      energy += work.statistics().tensors[0].energy;
+    });
+    EXPECT_GT(error / energy, 0.2) << route;
+    EXPECT_LT(error / energy, 0.6) << route;
   }
 }
 

@@ -47,6 +47,10 @@ std::string name(const std::vector<std::size_t>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
+const char* have(const std::vector<std::size_t>& ranks) {
+  return ranks.size() == 1 ? "has" : "have";
+}
+
 }  // namespace
 
 std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own,
@@ -74,8 +78,9 @@ void check_alike(std::span<const Answer> answers) {
   const Answer& first = answers[0];
   const auto refusing = ranks_where(answers, [](const Answer& each) { return each.refuses; });
   if (!refusing.empty()) {
-    refuse(fmt::format("the plan was not set: {} refused it for its layers, and says why there",
-                       name(refusing)));
+    refuse(fmt::format("the plan was not set: {} refused it for {} layers, and {} why there",
+                       name(refusing), refusing.size() == 1 ? "its" : "their",
+                       refusing.size() == 1 ? "says" : "say"));
   }
   const auto early =
       ranks_where(answers, [&](const Answer& each) { return each.from_step != first.from_step; });
@@ -85,13 +90,21 @@ void check_alike(std::span<const Answer> answers) {
                     "it from the same step on all ranks",
                     first.from_step, name(early), answers[early[0]].from_step));
   }
-  const auto other =
+  const auto layers_of = [](const Answer& answer) { return answer.hash >> 32; };
+  const auto others =
+      ranks_where(answers, [&](const Answer& each) { return layers_of(each) != layers_of(first); });
+  if (!others.empty()) {
+    refuse(
+        fmt::format("the plan was not set: {} {} other layers than rank 0; register the same "
+                    "ones, of the same sizes and dtypes, on all ranks",
+                    name(others), have(others)));
+  }
+  const auto differing =
       ranks_where(answers, [&](const Answer& each) { return each.hash != first.hash; });
-  if (other.empty()) return;
+  if (differing.empty()) return;
   refuse(
-      fmt::format("the plan was not set: {} has another plan, or other layers, than rank 0; give "
-                  "all ranks the same file, and register the same layers",
-                  name(other)));
+      fmt::format("the plan was not set: {} {} another plan than rank 0; give all ranks the same",
+                  name(differing), have(differing)));
 }
 
 }  // namespace gradwire::engine

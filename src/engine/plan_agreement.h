@@ -14,7 +14,7 @@ namespace gradwire::engine {
 struct Answer {
   bool refuses = false;  ///< its plan is not fit for its layers
   std::uint64_t from_step = 0;
-  std::uint64_t hash = 0;  ///< of plan and layers
+  std::uint64_t hash = 0;  ///< of its layers and their ways, as `Layers::hash_of` has it
 };
 
 /// The answers of all ranks, which call it together. Calls `while_waiting` as `ConnectOptions` say.

@@ -132,18 +132,18 @@ TEST(PlannedTensors, one_rank_that_differs_is_named_on_all) {
     const char* named;
   };
   const Case cases[] = {
-      {[](Communicator& me) { me.set_plan(plan_of("sign")); }, "rank 2"},
+      {[](Communicator& me) { me.set_plan(plan_of("sign")); }, "rank 2 has another plan"},
       {[](Communicator& me) { me.set_plan(plan_of("uniform"), 3); }, "rank 2"},
       {[](Communicator& me) {
          const LayerShape more{"tail", 9};
          me.register_layers({&more, 1});
          me.set_plan(plan_of("uniform"));
        },
-       "rank 2"},
+       "rank 2 has other layers"},
       {[](Communicator& me) {
          me.set_plan({.layers = {{"nobody", {Stage{}}}}});
        },
-       "rank 2"},
+       "rank 2 refused it for its layers"},
   };
   for (const Case& odd : cases) {
     auto ranks = Communicator::in_process(4);
@@ -164,7 +164,7 @@ TEST(PlannedTensors, rank_0_that_differs_is_told_who_does_not_agree_with_it) {
     me.register_layers(layers());
     const std::string error =
         error_of([&] { me.set_plan(plan_of(me.rank() == 0 ? "sign" : "uniform")); });
-    EXPECT_NE(error.find("ranks 1, 2"), std::string::npos) << error;
+    EXPECT_NE(error.find("ranks 1, 2 have another plan"), std::string::npos) << error;
   });
 }
 

@@ -152,12 +152,14 @@ const Codec& exact_codec() {
   return kExact;
 }
 
-Routine::Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me)
-    : algorithm(algorithm.name),
-      schedule(algorithm.make(collective, ranks, me)),
+Routine::Routine(const Algorithm& by, Collective collective, const Ranks& ranks, Rank me)
+    : algorithm(by.name),
+      schedule(by.make(collective, ranks, me)),
       lifetimes(lifetimes_of(schedule)),
-      copies(algorithm.copies(collective, ranks)),
-      has_exact(algorithm.has_exact()) {}
+      copies(by.copies(collective, ranks)),
+      has_exact(by.has_exact()),
+      replicates(by.replicates(collective, ranks)),
+      root(ranks.root) {}
 
 Line make_line(std::vector<std::uint32_t> items, std::span<const Shape> shapes,
                std::shared_ptr<const Routine> routine, const PieceLimits& limits,

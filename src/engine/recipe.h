@@ -25,12 +25,14 @@ const Codec& exact_codec();
 
 /// What one rank does by an algorithm.
 struct Routine {
-  Routine(const Algorithm& algorithm, Collective collective, const Ranks& ranks, Rank me);
+  Routine(const Algorithm& by, Collective collective, const Ranks& ranks, Rank me);
   const std::string algorithm;  // its name
   const Schedule schedule;
   const Lifetimes lifetimes;
   const std::uint32_t copies;  // as in `Algorithm`
   const bool has_exact;        // some messages are encoded exactly, whatever the codec
+  const bool replicates;       // several ranks make the same message
+  const Rank root;             // of a broadcast
 };
 
 /// The codecs of a tensor, or of a part of one, and how many elements it has.

@@ -104,6 +104,7 @@ TEST(SparseAllReduce, with_masking_what_is_sent_has_no_momentum) {
   constexpr std::uint32_t kRanks = 3;
   constexpr std::size_t kCount = 1000;
   for (const std::string& algorithm : usable_algorithms(kRanks)) {
+    if (algorithm == "hierarchical-exact") continue;  // see below
     auto ranks = Communicator::in_process(kRanks, {.tuning = {.piece_elements = 512}});
     for (std::uint64_t step = 0; step < 5; ++step) {
       std::vector<Numbers> x;
@@ -116,6 +117,20 @@ TEST(SparseAllReduce, with_masking_what_is_sent_has_no_momentum) {
           exchange(ranks, x, by(algorithm, "topk:density=1+feedback:momentum=0.5,masking=1"), step);
       EXPECT_EQ(arrived.results[0], expected) << algorithm << ", step " << step;
     }
+  }
+}
+
+/// Whoever hands its numbers on exactly does not know which of them a codec will send; the owner of
+/// their sum does.
+TEST(SparseAllReduce, with_masking_momentum_goes_on_where_numbers_travel_exactly) {
+  constexpr std::uint32_t kRanks = 2;
+  auto ranks = Communicator::in_process(kRanks);
+  const Way way = by("hierarchical-exact", "topk:density=1+feedback:momentum=0.5,masking=1");
+  double speed = 0;
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    const auto arrived = exchange(ranks, {Numbers(1000, 1), Numbers(1000, 1)}, way, step);
+    speed = 0.5 * speed + 1;
+    EXPECT_EQ(arrived.results[0], Numbers(1000, static_cast<float>(1 + speed))) << step;
   }
 }
 

@@ -57,7 +57,7 @@ TEST_P(Tracing, every_send_is_joined_to_its_receive_which_ends_later) {
   std::map<std::uint64_t, std::vector<const trace::Span*>> ends;
   std::size_t messages = 0;
   for (const trace::RankRows& rank : timeline.ranks) {
-    for (const trace::Row& row : rank.rows) {
+    for (const trace::Row& row : rank.communicators.front().rows) {
       for (const trace::Span& span : row.spans) {
         if (span.event->message == Message::none) continue;
         ++messages;
@@ -82,7 +82,8 @@ TEST_P(Tracing, every_send_is_joined_to_its_receive_which_ends_later) {
 TEST_P(Tracing, spans_of_a_lane_do_not_overlap) {
   for (const trace::RankRows& rank : trace::join(traces_).ranks) {
     std::set<std::string> names;
-    for (const trace::Row& row : rank.rows) {  // what overlapped would have another row
+    for (const trace::Row& row : rank.communicators.front().rows) {
+      // What overlapped would have another row.
       EXPECT_TRUE(names.insert(row.name).second) << row.name;
     }
   }

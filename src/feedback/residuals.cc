@@ -144,7 +144,10 @@ void Residual::keep(std::size_t first, std::span<const float> wanted, std::span<
                     float divisor, Into into) noexcept {
   const std::span<float> kept = std::span(numbers).subspan(first, wanted.size());
   (into == Into::add ? kernels::add_rest : kernels::keep_rest)(wanted, sent, divisor, kept);
-  if (masking) std::fill_n(momentum.begin() + static_cast<std::ptrdiff_t>(first), sent.size(), 0);
+}
+
+void Residual::stop(std::size_t first, std::size_t count) noexcept {
+  if (masking) std::fill_n(momentum.begin() + static_cast<std::ptrdiff_t>(first), count, 0.0f);
 }
 
 void Residual::keep_rounding(std::size_t first, std::span<const float> sums, ConstTensorView stored,

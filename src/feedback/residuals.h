@@ -60,6 +60,9 @@ struct Residual {
   void keep(std::size_t first, std::span<const float> wanted, std::span<const float> sent,
             float divisor, Into into) noexcept;
 
+  /// With masking, ends the momentum of numbers that were sent by a codec.
+  void stop(std::size_t first, std::size_t count) noexcept;
+
   /// Keeps as well what rounding took of `sums`, which had been divided, where all ranks store
   /// them: for one of the ranks.
   void keep_rounding(std::size_t first, std::span<const float> sums, ConstTensorView stored,

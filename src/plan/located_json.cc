@@ -13,8 +13,6 @@ namespace {
 
 using Kind = LocatedJson::Kind;
 
-std::string place_of(std::size_t line) { return fmt::format("line {}", line); }
-
 /// Counts the lines that the parser has come past.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
@@ -43,7 +41,9 @@ struct CountingIterator {
 /// Values as the parser comes to them.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit Builder(const std::size_t& line) : line_(line) {}
+  Builder(const std::size_t& line, std::string_view name) : line_(line), by_line_(name.empty()) {
+    root.place = by_line_ ? here() : name;
+  }
 
   LocatedJson root;
 
@@ -67,7 +67,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& key) override {
     LocatedJson& object = *open_.back();
     if (object.find(key) != nullptr) refuse_here(fmt::format("'{}' is given twice", key));
-    object.members.emplace_back(std::move(key), LocatedJson{.place = place_of(line_)});
+    std::string place = by_line_ ? here() : fmt::format("{}['{}']", object.place, key);
+    object.members.emplace_back(std::move(key), LocatedJson{.place = std::move(place)});
     return true;
   }
   bool parse_error(std::size_t, const std::string&,
@@ -82,14 +83,18 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  [[noreturn]] void refuse_here(const std::string& why) const { refuse_at(place_of(line_), why); }
+  std::string here() const { return fmt::format("line {}", line_); }
+  [[noreturn]] void refuse_here(const std::string& why) const {
+    refuse_at(by_line_ ? here() : open_.empty() ? root.place : open_.back()->place, why);
+  }
   /// Where the value belongs that comes now. A member's line is its key's: behind a number the
   /// parser has seen the next line already.
   LocatedJson& place() {
     if (open_.empty()) return root;
     LocatedJson& parent = *open_.back();
     if (parent.kind == Kind::object) return parent.members.back().second;
-    return parent.list.emplace_back(LocatedJson{.place = place_of(line_)});
+    return parent.list.emplace_back(LocatedJson{
+        .place = by_line_ ? here() : fmt::format("{}[{}]", parent.place, parent.list.size())});
   }
   bool add(Kind kind, std::string text, std::uint64_t count = 0) {
     LocatedJson& value = place();
@@ -112,6 +117,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   const std::size_t& line_;
+  const bool by_line_;              // else by the keys
   std::vector<LocatedJson*> open_;  // valid: only the last one's children grow
 };
 
@@ -123,10 +129,9 @@ const LocatedJson* LocatedJson::find(std::string_view key) const noexcept {
   return found == members.end() ? nullptr : &found->second;
 }
 
-LocatedJson parse_located_json(std::string_view text) {
+LocatedJson parse_located_json(std::string_view text, std::string_view name) {
   std::size_t line = 1;
-  Builder builder(line);
-  builder.root.place = place_of(line);
+  Builder builder(line, name);
   const CountingIterator begin{text.data(), &line}, end{text.data() + text.size(), &line};
   nlohmann::json::sax_parse(begin, end, &builder);
   return std::move(builder.root);

@@ -1,5 +1,5 @@
 // JSON whose every value knows where it stands, for files that people write: what is wrong with
-// them is said with the line.
+// them is said with the line, or with the keys that lead there.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct LocatedJson {
   enum class Kind : std::uint8_t { text, count, list, object, other };
 
   Kind kind = Kind::other;
-  std::string place{};      ///< where it begins, for messages: "line 3"
+  std::string place{};      ///< where it begins, for messages: "line 3", or "plan['layers'][2]"
   std::string text{};       ///< of a text; of others what they are, for messages
   std::uint64_t count = 0;  ///< of a whole number from 0 on
   std::vector<LocatedJson> list{};
@@ -27,8 +27,10 @@ struct LocatedJson {
 /// Brackets in brackets that are read.
 inline constexpr std::size_t kMostJsonLevels = 16;
 
-/// Throws `Error(invalid_spec)`, also for an object that has a member twice.
-LocatedJson parse_located_json(std::string_view text);
+/// Places are lines; or, of a text that was made of a value of this name in a program, expressions
+/// that give the part of it. Throws `Error(invalid_spec)`, also for an object that has a member
+/// twice.
+LocatedJson parse_located_json(std::string_view text, std::string_view name = {});
 
 /// A text as JSON has it.
 std::string quoted(const std::string& text);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "plan/plan_reader.h"
 
 namespace gradwire {
 namespace {
@@ -135,6 +136,18 @@ TEST(Plan, mistakes_are_named_with_their_line) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " is not named: " << message;
     }
   }
+}
+
+TEST(Plan, mistakes_in_a_value_of_a_program_are_named_with_their_keys) {
+  const auto message = [](const std::string& text) {
+    return complaint([&] { static_cast<void>(read_plan(parse_located_json(text, "plan"))); });
+  };
+  const std::string entries = R"("layers": [{"layers": "a", "way": "none"}, )";
+  EXPECT_TRUE(message(R"({"gradwire_plan": 1, )" + entries + R"({"layers": "b", "way": "sgn"}]})")
+                  .starts_with("plan['layers'][1]['way']: unknown codec"));
+  EXPECT_TRUE(message(R"({"gradwire_plan": 1, )" + entries + R"({"layers": NaN}]})")
+                  .starts_with("plan['layers'][1]: this is no JSON"));
+  EXPECT_TRUE(message("{}").starts_with("plan: a plan needs"));
 }
 
 TEST(Plan, brackets_without_end_are_refused) {

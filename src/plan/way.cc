@@ -93,6 +93,17 @@ std::string behind_codec(const Way& way) {
          (way.route.empty() ? "" : "+route:" + way.route);
 }
 
+/// Of a way's first part; errors show the whole text.
+Codec parse_codec(std::string_view part, std::string_view text) {
+  if (part == text) return Codec::parse(text);
+  if (part.empty()) refuse(fmt::format("there is no codec before the + of '{}'", text));
+  try {
+    return Codec::parse(part);
+  } catch (const Error& error) {
+    refuse(fmt::format("the codec of '{}': {}", text, error.what()));
+  }
+}
+
 void check_route(std::string_view route, std::string_view text) {
   try {
     static_cast<void>(find_algorithm(route));
@@ -107,7 +118,7 @@ Way Way::parse(std::string_view text) {
   if (text.find('\0') != std::string_view::npos) refuse("a way has a NUL byte: leave it out");
   const std::vector<std::string_view> parts = parts_of(text);
   Way way;
-  way.codec = Codec::parse(parts.front());
+  way.codec = parse_codec(parts.front(), text);
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const std::string_view name = parts[i].substr(0, parts[i].find(':'));
     const bool again = name == "feedback" ? way.feedback.has_value() : !way.route.empty();

@@ -77,7 +77,7 @@ TEST(Way, wrong_texts_are_refused_with_what_is_right) {
   };
   const Bad cases[] = {
       {"", {"none", "uniform"}},
-      {"+feedback", {"none", "uniform"}},
+      {"+feedback", {"no codec before the + of '+feedback'"}},
       {"unifrom+feedback", {"unifrom", "uniform"}},
       {"sign+", {"''", "sign+feedback"}},
       {"sign+feedbak", {"'feedbak'", "sign+feedback", "grid+route:sra"}},
@@ -95,7 +95,7 @@ TEST(Way, wrong_texts_are_refused_with_what_is_right) {
       {"sign+feedback:nesterov=yes", {"nesterov=yes", "0, 1"}},
       {"sign+feedback:reuse=0", {"reuse=0", "from 1"}},
       {"sign+feedback:", {"key=value"}},
-      {"sign +feedback", {"'sign '"}},
+      {"sign + feedback", {"the codec of 'sign + feedback'", "'sign '"}},
   };
   for (const Bad& bad : cases) {
     const std::string message = complaint([&] { Way::parse(bad.text); });
@@ -121,7 +121,8 @@ TEST(Way, values_that_no_text_gives_are_refused) {
   EXPECT_NE(with({.nesterov = true}).find("momentum"), std::string::npos);
   EXPECT_NE(with({.masking = true}).find("momentum"), std::string::npos);
   EXPECT_NE(with({.reuse = 0}).find("1 or more"), std::string::npos);
-  EXPECT_NE(complaint([] { Way{.route = "auto"}.check(); }).find("take one of sra"), std::string::npos);
+  EXPECT_NE(complaint([] { Way{.route = "auto"}.check(); }).find("take one of sra"),
+            std::string::npos);
 }
 
 RC_GTEST_PROP(Way, any_way_round_trips, ()) {

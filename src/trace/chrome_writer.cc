@@ -38,7 +38,9 @@ const char* name_of(Kind kind) {
 std::int64_t base_of(const Timeline& timeline) {
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
   for (const RankRows& rank : timeline.ranks) {
-    for (const Row& row : rank.rows) first = std::min(first, row.spans.front().begin_ns);
+    for (const CommunicatorRows& each : rank.communicators) {
+      for (const Row& row : each.rows) first = std::min(first, row.spans.front().begin_ns);
+    }
   }
   return first / kKinetoIntervalNs * kKinetoIntervalNs;
 }
@@ -58,9 +60,14 @@ class Writer {
     describe("process_name", 0, quoted("gradwire " + rank.name));
     put(R"("ph":"M","name":"process_sort_index","tid":0,"args":{{"sort_index":{}}})", ranks_);
     ++ranks_;
-    for (std::size_t i = 0; i < rank.rows.size(); ++i) {
-      describe("thread_name", i, quoted(rank.rows[i].name));
-      for (const Span& span : rank.rows[i].spans) write(*rank.trace, i, span);
+    std::size_t thread = 0;
+    for (const CommunicatorRows& each : rank.communicators) {
+      const std::string group = each.name.empty() ? "" : each.name + ": ";
+      for (const Row& row : each.rows) {
+        describe("thread_name", thread, quoted(group + row.name));
+        for (const Span& span : row.spans) write(*each.trace, thread, span);
+        ++thread;
+      }
     }
   }
 

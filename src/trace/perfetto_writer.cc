@@ -33,25 +33,11 @@ class Writer {
  public:
   explicit Writer(std::ostream& out) : out_(out) {}
 
-  /// A track of tracks. A process would be natural, but Perfetto orders its tracks by their names.
   void rank(const RankRows& rank) {
-    const std::uint64_t parent = ++tracks_;
-    packet([&](pbf_writer& packet) {
-      pbf_writer descriptor(packet, packet::kTrack);
-      descriptor.add_uint64(track::kUuid, parent);
-      descriptor.add_string(track::kName, rank.name);
-      descriptor.add_enum(track::kOrdering, track::kByPlace);
-    });
-    for (std::size_t i = 0; i < rank.rows.size(); ++i) {
-      const std::uint64_t uuid = ++tracks_;
-      packet([&](pbf_writer& packet) {
-        pbf_writer descriptor(packet, packet::kTrack);
-        descriptor.add_uint64(track::kUuid, uuid);
-        descriptor.add_uint64(track::kParent, parent);
-        descriptor.add_string(track::kName, rank.rows[i].name);
-        descriptor.add_int32(track::kPlace, static_cast<std::int32_t>(i));
-      });
-      for (const Span& span : rank.rows[i].spans) write(*rank.trace, uuid, span);
+    const std::uint64_t parent = group(rank.name, 0, 0);
+    for (std::size_t i = 0; i < rank.communicators.size(); ++i) {
+      const CommunicatorRows& each = rank.communicators[i];
+      rows(each, each.name.empty() ? parent : group(each.name, parent, i));
     }
   }
 
@@ -67,6 +53,35 @@ class Writer {
       fill(packet);
     }
     out_.write(buffer_.data(), static_cast<std::streamsize>(buffer_.size()));
+  }
+
+  /// A track with this place in its parent; without a parent (0), at the top. Returns its number.
+  std::uint64_t track(const std::string& name, std::uint64_t parent, std::size_t place,
+                      bool of_tracks) {
+    const std::uint64_t uuid = ++tracks_;
+    packet([&](pbf_writer& packet) {
+      pbf_writer descriptor(packet, packet::kTrack);
+      descriptor.add_uint64(track::kUuid, uuid);
+      descriptor.add_string(track::kName, name);
+      if (parent != 0) {
+        descriptor.add_uint64(track::kParent, parent);
+        descriptor.add_int32(track::kPlace, static_cast<std::int32_t>(place));
+      }
+      if (of_tracks) descriptor.add_enum(track::kOrdering, track::kByPlace);
+    });
+    return uuid;
+  }
+
+  /// A track of tracks. A process would be natural, but Perfetto orders its tracks by their names.
+  std::uint64_t group(const std::string& name, std::uint64_t parent, std::size_t place) {
+    return track(name, parent, place, true);
+  }
+
+  void rows(const CommunicatorRows& rank, std::uint64_t parent) {
+    for (std::size_t i = 0; i < rank.rows.size(); ++i) {
+      const std::uint64_t uuid = track(rank.rows[i].name, parent, i, false);
+      for (const Span& span : rank.rows[i].spans) write(*rank.trace, uuid, span);
+    }
   }
 
   static void annotate(pbf_writer& event, const char* name, std::uint64_t number) {

@@ -115,8 +115,8 @@ using Stream = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;
 
 /// Visits the messages of all ranks, each rank's in the order of its schedule.
 template <class Visit>
-void each_message(std::span<RankRows> ranks, Message direction, Visit visit) {
-  for (RankRows& rank : ranks) {
+void each_message(std::span<CommunicatorRows> ranks, Message direction, Visit visit) {
+  for (CommunicatorRows& rank : ranks) {
     const std::uint32_t me = rank.trace->origin.rank;
     for (Row& row : rank.rows) {
       for (Span& span : row.spans) {
@@ -129,9 +129,10 @@ void each_message(std::span<RankRows> ranks, Message direction, Visit visit) {
   }
 }
 
-void join_messages(std::span<RankRows> ranks, std::uint64_t& messages) {
+void join_messages(std::span<CommunicatorRows> ranks, std::uint64_t& messages) {
   std::map<std::uint32_t, std::set<std::uint64_t>> whole;
-  for (const RankRows& rank : ranks) whole[rank.trace->origin.rank] = whole_pieces(*rank.trace);
+  for (const CommunicatorRows& rank : ranks)
+    whole[rank.trace->origin.rank] = whole_pieces(*rank.trace);
   std::map<Stream, std::deque<Span*>> under_way;
   each_message(ranks, Message::sent,
                [&](const Stream& stream, Span& span) { under_way[stream].push_back(&span); });
@@ -158,28 +159,58 @@ void add_missing(std::vector<std::string>& missing, Traces group, const std::str
   skip_to(group.front().origin.size);
 }
 
+std::uint64_t number_in_job(const Origin& origin) {
+  return origin.job_rank < 0 ? origin.rank : static_cast<std::uint64_t>(origin.job_rank);
+}
+
+/// What the ranks of one communicator did, in the order of their traces.
+std::vector<CommunicatorRows> rows_of(Traces group, const std::string& name) {
+  std::vector<CommunicatorRows> ranks;
+  for (const RankTrace& trace : group) {
+    const std::string own =
+        name.empty() ? ""
+                     : fmt::format("{}, rank {} of {}", name, trace.origin.rank, trace.origin.size);
+    ranks.push_back({&trace, own, rows_of(trace, shift_of(trace, group.front()))});
+  }
+  return ranks;
+}
+
+using Communicators = std::vector<CommunicatorRows>;
+
+std::vector<RankRows> named(std::map<std::uint64_t, Communicators> by_rank) {
+  std::uint64_t last = 0;
+  for (const auto& [rank, communicators] : by_rank) {
+    last = std::max(last, rank);
+    for (const CommunicatorRows& each : communicators) {
+      last = std::max(last, std::uint64_t{each.trace->origin.size} - 1);
+    }
+  }
+  const std::size_t digits = std::to_string(last).size();  // Perfetto orders ranks by their names
+  std::vector<RankRows> ranks;
+  for (auto& [rank, communicators] : by_rank) {
+    ranks.push_back({fmt::format("rank {:0{}}", rank, digits), std::move(communicators)});
+  }
+  return ranks;
+}
+
 }  // namespace
 
 Timeline join(Traces traces) {
   Timeline timeline;
   const std::vector<Traces> groups = by_communicator(traces);
+  std::map<std::uint64_t, Communicators> by_rank;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::size_t before = timeline.ranks.size();
-    const RankTrace& first = groups[i].front();
-    const std::string group =
-        groups.size() == 1 ? "" : fmt::format(" of {} (group {})", first.origin.size, i + 1);
-    for (const RankTrace& trace : groups[i]) {
-      // Perfetto orders ranks by their names.
-      const std::size_t digits = std::to_string(first.origin.size - 1).size();
-      const std::int64_t job_rank = trace.origin.job_rank;
-      const std::string job = job_rank < 0 ? "" : fmt::format(", rank {} of the job", job_rank);
-      timeline.ranks.push_back(
-          {&trace, fmt::format("rank {:0{}}{}{}", trace.origin.rank, digits, group, job),
-           rows_of(trace, shift_of(trace, first))});
+    const bool only = groups.size() == 1;
+    Communicators ranks = rows_of(groups[i], only ? "" : fmt::format("group {}", i + 1));
+    join_messages(ranks, timeline.messages);
+    for (CommunicatorRows& rank : ranks) {
+      by_rank[number_in_job(rank.trace->origin)].push_back(std::move(rank));
     }
-    add_missing(timeline.missing, groups[i], group);
-    join_messages(std::span(timeline.ranks).subspan(before), timeline.messages);
+    const std::uint32_t size = groups[i].front().origin.size;
+    add_missing(timeline.missing, groups[i],
+                only ? "" : fmt::format(" of {} (group {})", size, i + 1));
   }
+  timeline.ranks = named(std::move(by_rank));
   return timeline;
 }
 

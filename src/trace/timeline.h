@@ -26,17 +26,22 @@ struct Row {
   std::vector<Span> spans;
 };
 
-struct RankRows {
+/// What one rank did in one communicator.
+struct CommunicatorRows {
   const RankTrace* trace = nullptr;
-  /// "rank 2", or "rank 02" of more than ten, for the order of letters; of a group also "rank 1 of
-  /// 2 (group 3), rank 5 of the job".
-  std::string name;
+  std::string name;  ///< "group 3, rank 1 of 2"; empty if all traces are of one communicator
   std::vector<Row> rows;
 };
 
+/// What one rank of the job did.
+struct RankRows {
+  std::string name;  ///< "rank 2", or "rank 02" of more than ten, for the order of letters
+  std::vector<CommunicatorRows> communicators;
+};
+
 struct Timeline {
-  std::vector<RankRows> ranks;
-  std::uint64_t messages = 0;  ///< of which both ends are there
+  std::vector<RankRows> ranks;  ///< in the order of their numbers in the job
+  std::uint64_t messages = 0;   ///< of which both ends are there
   /// Of jobs of which other ranks left a trace: "rank 2", or "ranks 4 to 7 of 8 (group 2)".
   std::vector<std::string> missing;
 };

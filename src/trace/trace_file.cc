@@ -164,6 +164,9 @@ void write_trace(const std::string& path, const Origin& origin, std::uint64_t ov
   file.write(names);
   file.write(std::as_bytes(events));
   if (!file.close() || std::rename(part.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    std::remove(part.c_str());  // or a full disk stays full
+    errno = error;
     throw Error(ErrorCode::io,
                 fmt::format("the trace {} cannot be written: {}", path, std::strerror(errno)));
   }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <protozero/pbf_reader.hpp>
 #include <sstream>
@@ -104,6 +105,74 @@ TEST(PerfettoWriter, is_a_list_of_packets_of_one_sequence) {
     ++packets;
   }
   EXPECT_EQ(packets, 2 * (2 + 2));  // a process, a track, begin and end: for each rank
+}
+
+/// Both ranks again, in a second communicator.
+std::vector<RankTrace> two_ranks_twice() {
+  std::vector<RankTrace> traces = two_ranks();
+  for (RankTrace trace : two_ranks()) {
+    trace.origin.communicator = 2;
+    traces.push_back(std::move(trace));
+  }
+  return traces;
+}
+
+TEST(ChromeWriter, communicators_of_a_rank_are_threads_of_its_process) {
+  const auto traces = two_ranks_twice();
+  std::ostringstream out;
+  write_chrome(out, join(traces));
+  const auto json = nlohmann::json::parse(out.str());
+  std::vector<std::string> processes, threads;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["name"] == "process_name") processes.push_back(event["args"]["name"]);
+    if (event["name"] == "thread_name") threads.push_back(event["args"]["name"]);
+  }
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(processes, (Names{"gradwire rank 0", "gradwire rank 1"}));
+  EXPECT_EQ(threads, (Names{"group 1, rank 0 of 2: lane 0", "group 2, rank 0 of 2: lane 0",
+                            "group 1, rank 1 of 2: lane 0", "group 2, rank 1 of 2: lane 0"}));
+}
+
+/// Names of tracks, each behind that of its parent.
+std::vector<std::string> paths_of_tracks(const std::string& bytes) {
+  std::map<std::uint64_t, std::string> paths;
+  protozero::pbf_reader trace(bytes);
+  while (trace.next(1)) {
+    protozero::pbf_reader packet = trace.get_message();
+    if (!packet.next(60)) continue;
+    protozero::pbf_reader track = packet.get_message();
+    std::uint64_t uuid = 0, parent = 0;
+    std::string name;
+    while (track.next()) {
+      if (track.tag() == 1) {
+        uuid = track.get_uint64();
+      } else if (track.tag() == 2) {
+        name = track.get_string();
+      } else if (track.tag() == 5) {
+        parent = track.get_uint64();
+      } else {
+        track.skip();
+      }
+    }
+    paths[uuid] = paths[parent] + "/" + name;
+  }
+  std::vector<std::string> found;
+  for (const auto& [uuid, path] : paths) {
+    if (uuid != 0) found.push_back(path);
+  }
+  return found;
+}
+
+TEST(PerfettoWriter, communicators_of_a_rank_are_tracks_below_it) {
+  const auto traces = two_ranks_twice();
+  std::ostringstream out;
+  write_perfetto(out, join(traces));
+  EXPECT_EQ(paths_of_tracks(out.str()),
+            (std::vector<std::string>{
+                "/rank 0", "/rank 0/group 1, rank 0 of 2", "/rank 0/group 1, rank 0 of 2/lane 0",
+                "/rank 0/group 2, rank 0 of 2", "/rank 0/group 2, rank 0 of 2/lane 0", "/rank 1",
+                "/rank 1/group 1, rank 1 of 2", "/rank 1/group 1, rank 1 of 2/lane 0",
+                "/rank 1/group 2, rank 1 of 2", "/rank 1/group 2, rank 1 of 2/lane 0"}));
 }
 
 }  // namespace

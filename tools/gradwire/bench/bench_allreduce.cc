@@ -230,9 +230,10 @@ void add_bench_allreduce(CLI::App& bench) {
       .add_option("--codec", plan.codecs,
                   "A codec to measure; repeat for several (default: a list)")
       ->type_name("SPEC");
-  command.add_option(
-      "--algorithm", plan.algorithm,
-      "auto, sra, ring, tree, allgather, hierarchical or hierarchical-exact (default: auto)");
+  command.add_option("--algorithm", plan.algorithm,
+                     "auto, sra, ring, tree, allgather, hierarchical, hierarchical-exact, or an "
+                     "option of gradwire "
+                     "schedule --list (default: auto)");
   command.add_option("--transport", plan.transport, "auto, shm, tcp or mpi (default: auto)");
   command.add_flag("--tls", plan.tls, "Encrypt what goes over tcp (TLS 1.3)");
   command.add_option("--ranks", options->ranks, "Processes on this host (default: 2)")

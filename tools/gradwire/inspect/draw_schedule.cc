@@ -21,7 +21,7 @@ namespace gradwire::cli {
 namespace {
 
 struct Options {
-  std::string algorithm = "sra";
+  std::string algorithm;  // empty: the first that can be used
   std::string collective = "all_reduce";
   Ranks ranks{.count = 4, .per_host = 2};
   std::string svg;
@@ -193,11 +193,21 @@ class Svg {
   std::string text_;
 };
 
+Algorithm algorithm_of(const Options& options, Collective collective) {
+  if (!options.algorithm.empty()) {
+    return find_algorithm(options.algorithm, collective, options.ranks);
+  }
+  const auto fits = [&](const Algorithm& each) {
+    return each.refusal(collective, options.ranks).empty();
+  };
+  return *std::ranges::find_if(algorithms(), fits);  // sra or tree
+}
+
 void run(Options options) {
   if (options.list) return print_options();
   const Collective collective = parse_collective(options.collective);
   if (options.ranks.count % options.ranks.per_host != 0) options.ranks.per_host = 0;
-  const Algorithm algorithm = find_algorithm(options.algorithm, collective, options.ranks);
+  const Algorithm algorithm = algorithm_of(options, collective);
   const auto schedules = make_all(algorithm, collective, options.ranks);
   if (const auto problem = validate(schedules, collective, options.ranks)) {
     throw Error(ErrorCode::invalid_argument, "this schedule is wrong: " + *problem);
@@ -219,7 +229,8 @@ void add_schedule(CLI::App& gradwire) {
       *gradwire.add_subcommand("schedule", "Show what each rank does in a collective");
   CLI::Option& algorithm = *command.add_option(
       "--algorithm", options->algorithm,
-      "sra, ring, tree, allgather, hierarchical or hierarchical-exact (default: sra)");
+      "sra, ring, tree, allgather, hierarchical or hierarchical-exact (default: sra; tree for "
+      "broadcast and barrier)");
   command
       .add_option("--option", options->algorithm,
                   "Any other way to exchange a tensor, written out; see --list")
@@ -232,7 +243,8 @@ void add_schedule(CLI::App& gradwire) {
       ->check(CLI::Range(1, 64));
   command
       .add_option("--per-host", options->ranks.per_host,
-                  "Ranks on each host, for hierarchical (default: 2)")
+                  "Ranks on each host, for hierarchical ones and options with inside and between "
+                  "(default: 2)")
       ->check(CLI::Range(1, 64));
   command.add_option("--svg", options->svg, "Draw it into this file instead of printing its steps");
   command.footer(

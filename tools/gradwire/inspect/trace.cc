@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gradwire/error.h"
 #include "subcommands.h"
@@ -34,32 +35,58 @@ struct Totals {
   double seconds() const { return spans == 0 ? 0 : static_cast<double>(end_ns - begin_ns) / 1e9; }
 };
 
+void add(Totals& totals, const trace::CommunicatorRows& rank) {
+  for (const trace::Row& row : rank.rows) {
+    totals.spans += row.spans.size();
+    for (const trace::Span& span : row.spans) {
+      totals.begin_ns = std::min(totals.begin_ns, span.begin_ns);
+      totals.end_ns = std::max(totals.end_ns, span.end_ns);
+    }
+  }
+}
+
 Totals totals_of(const trace::Timeline& timeline) {
   Totals totals;
   for (const trace::RankRows& rank : timeline.ranks) {
-    for (const trace::Row& row : rank.rows) {
-      totals.spans += row.spans.size();
-      for (const trace::Span& span : row.spans) {
-        totals.begin_ns = std::min(totals.begin_ns, span.begin_ns);
-        totals.end_ns = std::max(totals.end_ns, span.end_ns);
-      }
-    }
+    for (const trace::CommunicatorRows& each : rank.communicators) add(totals, each);
   }
   return totals;
 }
 
+void print_lost(const std::string& name, const trace::RankTrace& trace) {
+  if (trace.events.empty()) {
+    fmt::print("{} left an empty trace: it was killed, or exchanged nothing\n", name);
+  }
+  if (trace.overwritten == 0) return;
+  fmt::print("{} has its last {} events; {} earlier ones were overwritten\n", name,
+             trace.events.size(), trace.overwritten);
+}
+
 void print_lost(const trace::Timeline& timeline) {
   for (const trace::RankRows& rank : timeline.ranks) {
-    if (rank.trace->events.empty()) {
-      fmt::print("{} left an empty trace: it was killed, or exchanged nothing\n", rank.name);
+    for (const trace::CommunicatorRows& each : rank.communicators) {
+      const std::string group = each.name.empty() ? "" : fmt::format(" ({})", each.name);
+      print_lost(rank.name + group, *each.trace);
     }
-    if (rank.trace->overwritten == 0) continue;
-    fmt::print("{} has its last {} events; {} earlier ones were overwritten\n", rank.name,
-               rank.trace->events.size(), rank.trace->overwritten);
   }
 }
 
 void warn(const std::string& sentence) { fmt::print(stderr, "gradwire: {}\n", sentence); }
+
+/// Whether all that this rank did in some communicators was done before it began in others.
+bool falls_apart(const trace::RankRows& rank) {
+  std::vector<Totals> times;
+  for (const trace::CommunicatorRows& each : rank.communicators) {
+    if (!each.rows.empty()) add(times.emplace_back(), each);
+  }
+  std::ranges::sort(times, {}, &Totals::begin_ns);
+  std::int64_t end_ns = times.empty() ? 0 : times.front().end_ns;
+  for (const Totals& each : times) {
+    if (each.begin_ns > end_ns) return true;
+    end_ns = std::max(end_ns, each.end_ns);
+  }
+  return false;
+}
 
 void run(const Options& options) {
   const trace::TraceFolder folder = trace::read_traces(options.folder);
@@ -74,9 +101,15 @@ void run(const Options& options) {
   if (!file) throw Error(ErrorCode::io, "cannot write " + options.output);
   print_lost(timeline);
   const Totals totals = totals_of(timeline);
-  fmt::print("{}: {} ranks, {} spans, {} messages, {:.3f} s; open it at https://ui.perfetto.dev\n",
-             options.output, timeline.ranks.size(), totals.spans, timeline.messages,
-             totals.seconds());
+  fmt::print("{}: {} rank{}, {} spans, {} messages, {:.3f} s; open it at https://ui.perfetto.dev\n",
+             options.output, timeline.ranks.size(), timeline.ranks.size() == 1 ? "" : "s",
+             totals.spans, timeline.messages, totals.seconds());
+  if (falls_apart(timeline.ranks.front())) {
+    warn(
+        fmt::format("{} ended in some groups before it began in others; if {} has the traces of "
+                    "several jobs, give each a folder of its own",
+                    timeline.ranks.front().name, options.folder));
+  }
   for (const std::string& ranks : timeline.missing) {
     warn(fmt::format("{} left no trace that can be read in {}; were all hosts' files copied here?",
                      ranks, options.folder));
