@@ -64,7 +64,7 @@ void Ledger::count_exact(const std::vector<LayerPtr>& layers,
   const std::lock_guard lock(mutex);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerTotals& totals = layers[i]->totals;
-    totals.codec = Way{}.text();
+    totals.way = Way{};
     totals.bytes += exact_bytes[i];
     totals.sent_bytes += exact_bytes[i];
   }
@@ -78,7 +78,7 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
     if (!layer) layer = std::make_shared<LayerState>();
     const std::lock_guard lock(ledger_->mutex);
     layer->totals.name = rule.name;
-    layer->totals.codec.clear();
+    layer->totals.way.reset();
     layer->totals.elements = rule.elements;
     const int owed = layer->rule.owed_exchanges;
     layer->rule = rule;
@@ -92,10 +92,10 @@ std::vector<LayerTotals> Compression::totals() const {
   const std::lock_guard lock(ledger_->mutex);
   std::vector<LayerTotals> totals;
   for (const auto& [parameter, layer] : layers_) {
-    totals.push_back(layer->totals);
-    std::string& codec = totals.back().codec;
-    const Rule& rule = layer->rule;
-    if (codec.empty()) codec = stage_at(rule.stages, rule.step).way.codec.spec();
+    LayerTotals& shown = totals.emplace_back(layer->totals);
+    const Way& way = stage_at(layer->rule.stages, layer->rule.step).way;
+    if (!shown.way) shown.way = way;
+    if (layer->measured != way) shown.squared_error = shown.energy = 0;
   }
   return totals;
 }
@@ -135,7 +135,6 @@ OperationOptions Compression::options_at(std::uint64_t step) const {
   OperationOptions options;
   options.seed = seed_;
   options.step = step;
-  options.measure_error = step % kStepsPerMeasurement == 0 && exact_scopes == 0;
   return options;
 }
 
@@ -152,6 +151,16 @@ Way Compression::take_way(LayerState& layer, std::uint64_t step) {
   }
   if (rule.keeps_something() != kept) look_for_misuse(layer);
   return way;
+}
+
+bool Compression::measures(LayerState& layer, std::uint64_t step) const {
+  if (exact_scopes > 0) return false;
+  const Way& way = stage_at(layer.rule.stages, step).way;
+  if (layer.measured == way) return step % kStepsPerMeasurement == 0;
+  const std::lock_guard lock(ledger_->mutex);
+  layer.totals.squared_error = layer.totals.energy = 0;
+  layer.measured = way;
+  return true;
 }
 
 void Compression::look_for_misuse(LayerState& layer) {

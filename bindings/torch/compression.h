@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,11 +44,11 @@ struct Rule {
 /// What one parameter's gradients cost so far.
 struct LayerTotals {
   std::string name{};
-  std::string codec{};  ///< of the last exchange, or of the first if there was none
+  std::optional<Way> way{};  ///< of the last exchange, or of the first if there was none
   std::uint64_t elements = 0;
   std::uint64_t bytes = 0;       ///< that an exact exchange would have sent
   std::uint64_t sent_bytes = 0;  ///< that were sent
-  double squared_error = 0;      ///< of what was encoded, in the steps that were measured
+  double squared_error = 0;      ///< of what was encoded by its way, where that was measured
   double energy = 0;
 };
 
@@ -55,6 +56,7 @@ struct LayerTotals {
 struct LayerState {
   Rule rule;
   LayerTotals totals;               // guarded by the mutex of `Ledger`
+  std::optional<Way> measured{};    // the way whose errors `totals` has
   std::shared_ptr<LayerUse> use{};  // if it is watched
 };
 using LayerPtr = std::shared_ptr<LayerState>;
@@ -111,10 +113,13 @@ class Compression {
   /// The one that has begun, from 0.
   std::uint64_t step() const { return steps_ - 1; }
 
-  /// Of exchanges in this step. Some steps are measured.
+  /// Of exchanges in this step, which are not measured.
   OperationOptions options_at(std::uint64_t step) const;
   /// The way of an exchange that begins, once for each layer and step.
   static Way take_way(LayerState& layer, std::uint64_t step);
+  /// Whether its errors are measured in this step: in some, and in the first of every way, where
+  /// those of the way before are forgotten. After `take_way`.
+  bool measures(LayerState& layer, std::uint64_t step) const;
 
   /// From now on, in what way its rule asks for.
   static void look_for_misuse(LayerState& layer);

@@ -209,6 +209,7 @@ void DdpCompression::start(const Waiting& waiting) {
     if (used[i]) decay(*layers[i], parameters[i], ranges[i]);
   }
   const TensorView numbers = numbers_of(waiting);
+  OperationOptions options = waiting.options;
   std::vector<Tensor> tensors;
   std::vector<LayerPtr> exchanged;
   std::vector<std::uint64_t> bytes;  // that an exact exchange sends
@@ -217,14 +218,15 @@ void DdpCompression::start(const Waiting& waiting) {
     const auto first = ranges[i].storage_offset() - waiting.bucket.getBuffer().storage_offset();
     const TensorView part =
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
-    const Way way = take_way(*layers[i], *waiting.options.step);
+    const Way way = take_way(*layers[i], *options.step);
+    if (measures(*layers[i], *options.step)) options.measure_error = true;
     tensors.push_back({.name = layers[i]->rule.name, .view = part, .way = way});
     exchanged.push_back(layers[i]);
     bytes.push_back(exact_bytes(part.count * size_of(part.dtype),
                                 static_cast<std::uint64_t>(channel_->size())));
   }
   if (!tensors.empty()) {
-    Work work = channel_->communicator()->all_reduce(tensors, waiting.options);
+    Work work = channel_->communicator()->all_reduce(tensors, options);
     waiting.completion->add(std::move(work), [ledger = ledger_, tensors = std::move(tensors),
                                               layers = std::move(exchanged),
                                               bytes = std::move(bytes)](const Work& done) {

@@ -42,10 +42,12 @@ void ShardExchange::begin(const std::vector<ShardGradient>& gradients,
   }
   in_step.insert(this);
   present_.clear();
+  measured_ = false;
   for (const ShardGradient& gradient : gradients) {
     Part part = all_[places_.at(gradient.parameter)];
     if (!partial) see_use(*part.layer, gradient);
     part.way = FsdpCompression::take_way(*part.layer, compression_->step());
+    if (compression_->measures(*part.layer, compression_->step())) measured_ = true;
     present_.push_back(std::move(part));
   }
 }
@@ -130,8 +132,8 @@ bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
   const std::uint64_t updates = compression_->updates_[update_name()];
   const CallSpan shown = span(channel, "all_gather", output, updates);
   output.view({ranks, -1})[channel.rank()].copy_(input);
-  OperationOptions options = compression_->options_at(updates);
-  options.measure_error = false;  // the errors that are shown are those of gradients
+  // Not measured: the errors that are shown are those of gradients.
+  const OperationOptions options = compression_->options_at(updates);
   Work work =
       channel.communicator()->all_gather(tensors_of(output, all_, ranks, "/weight"), options);
   finish(work);
@@ -147,6 +149,7 @@ OperationOptions ShardExchange::gradient_options(const c10d::ReduceOp& op) const
   OperationOptions options = compression_->options_at(compression_->step());
   options.step = compression_->steps();  // for random numbers, steps count from 1
   options.average = op == c10d::ReduceOp::AVG;
+  options.measure_error = measured_;
   return options;
 }
 

@@ -132,6 +132,7 @@ class ShardExchange {
   std::map<const void*, std::size_t> places_;  // in `all_`, by parameter
   std::vector<Part> all_;
   std::vector<Part> present_;                       // those that have a gradient in this step
+  bool measured_ = false;                           // whether their errors are
   std::vector<std::shared_ptr<Channel>> channels_;  // of the last exchange of gradients
 };
 

@@ -175,8 +175,9 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
 py::list totals(const Compression& compression) {
   py::list layers;
   for (const LayerTotals& layer : compression.totals()) {
-    layers.append(py::make_tuple(layer.name, layer.codec, layer.elements, layer.bytes,
-                                 layer.sent_bytes, layer.squared_error, layer.energy));
+    layers.append(py::make_tuple(layer.name, layer.way->codec.spec(), layer.way->short_text(),
+                                 layer.elements, layer.bytes, layer.sent_bytes, layer.squared_error,
+                                 layer.energy));
   }
   return layers;
 }

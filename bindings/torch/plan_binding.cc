@@ -56,6 +56,12 @@ py::list stages_of(const Plan& plan, const std::string& layer) {
   return stages;
 }
 
+/// And never makes up for it, as feedback does, or a mean over many steps.
+bool loses_what_it_does_not_send(const Way& way) {
+  const Traits traits = way.codec.traits();
+  return traits.sparse && !traits.unbiased && !way.feedback;
+}
+
 /// Pattern and place of each entry.
 std::vector<std::pair<std::string, std::string>> entries_of(const Plan& plan) {
   std::vector<std::pair<std::string, std::string>> entries;
@@ -123,6 +129,9 @@ void add_plans(py::module_& module) {
       .def(py::init(&Way::parse), py::arg("text"))
       .def_property_readonly("codec", [](const Way& way) { return way.codec.spec(); })
       .def_property_readonly("text", &Way::text)
+      .def_property_readonly("short_text", &Way::short_text)
+      .def_property_readonly("lossless", [](const Way& way) { return way.codec.traits().lossless; })
+      .def_property_readonly("loses_what_it_does_not_send", &loses_what_it_does_not_send)
       .def_readonly("route", &Way::route)
       .def_property_readonly("has_feedback",
                              [](const Way& way) { return way.feedback.has_value(); })

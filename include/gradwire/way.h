@@ -52,6 +52,9 @@ struct Way {
   /// differ from their defaults.
   std::string text() const;
 
+  /// The same without the keys of the codec that have their defaults, for people: `sign+feedback`.
+  std::string short_text() const;
+
   /// Throws `Error(invalid_spec)` for values that no text gives, such as a momentum of 1.
   void check() const;
 

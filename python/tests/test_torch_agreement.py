@@ -89,6 +89,53 @@ def test_ranks_of_an_earlier_life_of_the_group_do_not_count():
         presence.wait_for_all(store, 0, [0, 1], 0.1)
 
 
+def wrong_on_one_rank(rank: int, wrap: str, wrong: dict) -> tuple[str, float]:
+    """Of rank 2. Then all begin anew."""
+    model = small_model()
+    model = Ddp(model) if wrap == "ddp" else fully_shard(model)
+    begun = time.monotonic()
+    for _ in range(2):
+        with pytest.raises((TypeError, ValueError, distributed.DistBackendError)) as refused:
+            gradwire.torch.compress(model, **(wrong if rank == 2 else {}))
+        distributed.barrier()
+    with pytest.raises(ValueError, match="unknown codec"):
+        gradwire.torch.compress(model, "grdi")
+    seconds = time.monotonic() - begun
+    train(gradwire.torch.compress(model), rank, 1)
+    return str(refused.value), seconds
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+@pytest.mark.parametrize(
+    "wrong, reason",
+    [
+        ({"codec": "grdi"}, "unknown codec 'grdi'"),
+        ({"plan": "/nowhere/plan.json"}, "cannot read /nowhere/plan.json"),
+        ({"feedback": True}, "feedback is no argument: write it behind a codec, as in 'sign+feed"),
+    ],
+)
+def test_what_is_wrong_on_one_rank_alone_is_heard_on_all_at_once(wrap, wrong, reason):
+    *others, (said, _) = on_ranks(3, wrong_on_one_rank, wrap, wrong)
+    assert said.startswith(reason)
+    for heard, seconds in others:
+        assert heard == f"gradwire: rank 2 raised: {said}"
+        assert seconds < 20
+
+
+def unasked_on_one_rank(rank: int) -> str:
+    if rank == 1:
+        os.environ["GRADWIRE_CODEC"] = "grdi"
+    with pytest.raises((ValueError, distributed.DistBackendError)) as refused:
+        train(Ddp(small_model()), rank, 1)
+    distributed.barrier()
+    return str(refused.value)
+
+
+def test_a_wrong_variable_of_one_rank_alone_is_heard_on_all():
+    heard, said = on_ranks(2, unasked_on_one_rank, environment={"GRADWIRE": "1"})
+    assert said.startswith("unknown codec 'grdi'") and heard == f"gradwire: rank 1 raised: {said}"
+
+
 def second_model(rank: int, goes_on: bool) -> tuple[str, list[str], float]:
     """Rank 2 of the group compresses one model fewer than rank 1."""
     group = distributed.new_group([1, 2], timeout=datetime.timedelta(seconds=30))
@@ -463,7 +510,8 @@ def objects(rank: int) -> None:
     gradwire.torch.all_reduce(torch.ones(5), codec)
     for wrong, words in [
         ({"codec": 4}, "codec is 4; give a codec's text such as 'grid:step=0.5'"),
-        ({"codecs": {"3.*": None}}, "codecs is None; give a codec's text"),
+        ({"codecs": {"3.*": None}}, r"codecs\['3\.\*'\] is None; give a codec's text"),
+        ({"codecs": {5: "grid"}}, r"codecs is \{5: 'grid'\}; its keys are patterns such as"),
         ({"codecs": ["sign"]}, r"codecs is \['sign'\]; give patterns and codecs"),
         ({"exact": 3}, "exact is 3; give a list of patterns"),
         ({"exact": [3]}, r"exact is \[3\]; give a list of patterns"),

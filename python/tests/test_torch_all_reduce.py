@@ -132,6 +132,15 @@ def test_momentum_is_that_of_the_gradients_also_of_what_is_held_back():
         assert sparse[1] in ([0, 0, 15, 0], [0, 0, 0, 12])
 
 
+def with_a_wrong_group(rank: int) -> None:
+    with pytest.raises(TypeError, match="group is 5; give what torch.distributed.new_group"):
+        gradwire.torch.all_reduce(torch.ones(3), group=5)
+
+
+def test_a_group_that_is_none_is_refused():
+    on_ranks(1, with_a_wrong_group)
+
+
 def test_wrong_arguments_are_refused_with_a_sentence():
     with pytest.raises(TypeError, match="takes a torch.Tensor, and this is ndarray"):
         gradwire.torch.all_reduce(numpy.ones(3, "float32"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
@@ -103,6 +104,35 @@ def test_fsdp_takes_ways_by_step():
 
 
 # -------------------------------------------------------------------------------------------------
+
+
+def errors_by_step(rank: int, wrap: str) -> list[float]:
+    """Those shown after each step, and after the codec is another."""
+    model = nn.Sequential(nn.Linear(64, 64))
+    model = Ddp(model) if wrap == "ddp" else fully_shard(model)
+    stages = [{"way": "none"}, {"from_step": 2, "way": "uniform:bits=1"}]
+    layers = [{"layers": "0.weight", "stages": stages}]
+    gradwire.torch.compress(model, plan={"gradwire_plan": 1, "layers": layers})
+    torch.manual_seed(rank)
+    found = []
+    for step in range(5):
+        with gradwire.torch.exact() if step == 2 else contextlib.nullcontext():
+            model(torch.randn(8, 64)).square().sum().backward()
+        found.append(gradwire.torch.stats(model))
+    gradwire.torch.compress(model, "fp16")
+    found.append(gradwire.torch.stats(model))
+    assert [str(each).splitlines()[2].split()[-1] == "-" for each in found] == [
+        each.layers["0.weight"].energy == 0 for each in found
+    ]
+    return [each.layers["0.weight"].nmse for each in found]
+
+
+@pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
+def test_the_error_shown_is_that_of_the_way_shown(wrap):
+    for exact, still, unmeasured, lossy, later, another in on_ranks(2, errors_by_step, wrap):
+        assert exact == still == unmeasured == 0
+        assert lossy == later > 0.1
+        assert another == 0
 
 
 def differing(rank: int, first: dict | None, second: dict | None) -> str:
@@ -370,7 +400,10 @@ def test_a_plan_for_later_is_announced_as_such(tmp_path):
     plan = {"gradwire_plan": 1, "layers": [{"layers": "0.weight", "stages": stages}]}
     done = run(tmp_path, json.dumps(plan))
     assert done.returncode == 0, done.stderr
-    assert "; with feedback; so from step 1000 on, by a plan; 2 ranks" in done.stderr
+    assert (
+        "travel as sign+feedback, the others exactly; so from step 1000 on, by a plan"
+        in done.stderr
+    )
 
 
 def test_gradwire_run_refuses_a_wrong_plan_at_once(tmp_path):

@@ -75,9 +75,51 @@ def test_all_codecs_are_named():
     arguments = {"codec": "sign+feedback", "codecs": {"inner.0.*": "grid:step=1+feedback"}}
     first, _ = on_ranks(2, spoken, arguments, environment=WANTED)
     assert first[0] == (
-        "gradwire: Net: 1 of 8 layers (61 % of the gradients) travel as sign, 1 (30 %) as "
-        "grid:step=1, the others exactly; with feedback; 2 ranks"
+        "gradwire: Net: 1 of 8 layers (61 % of the gradients) travel as sign+feedback, "
+        "1 (30 %) as grid:step=1+feedback, the others exactly; 2 ranks"
     )
+
+
+def said_of_plan(rank: int, plan: dict) -> tuple[list[str], list[str]]:
+    """And the ways in the table."""
+    with heard() as lines:
+        model = Ddp(Net())
+        for _ in range(2):  # what is wrong with it is said once
+            gradwire.torch.compress(model, plan=plan)
+        table = str(gradwire.torch.stats(model)).splitlines()
+    return lines, [row.split()[1] for row in table[1:-1]]
+
+
+def test_a_route_is_shown_and_feedback_only_where_layers_have_it():
+    entries = [
+        {"layers": "inner.0.weight", "way": "grid:locality=0.5+route:hierarchical-exact"},
+        {"layers": "inner.*", "way": "sign+feedback"},
+    ]
+    plan = {"gradwire_plan": 1, "layers": entries}
+    (line, *_), ways = on_ranks(2, said_of_plan, plan, environment=WANTED)[0]
+    assert "1 (30 %) as grid+route:hierarchical-exact; by a plan" in line
+    assert set(ways) == {"grid+route:hierarchical-exact", "sign+feedback"}
+    plan["layers"].insert(
+        1, {"layers": "inner.[0-9]*", "way": "fp16"}
+    )  # before the one with feedback
+    (line, *_), ways = on_ranks(2, said_of_plan, plan, environment=WANTED)[0]
+    assert "feedback" not in line and set(ways) == {"grid+route:hierarchical-exact", "fp16"}
+
+
+@pytest.mark.parametrize("way", ["topk", "randomk:density=0.5", "topk+route:ring"])
+def test_a_sparse_codec_without_feedback_is_warned_of_once(way):
+    stages = [{"way": "none"}, {"from_step": 5, "way": way}]
+    plan = {"gradwire_plan": 1, "layers": [{"layers": "inner.*", "stages": stages}]}
+    (first, _), (second, _) = on_ranks(2, said_of_plan, plan, environment=WANTED)
+    warnings = [line for line in first if "is lost" in line]
+    assert len(warnings) == 1 and f"write {way}+feedback, or use gradwire.torch" in warnings[0]
+    assert second == []
+
+
+@pytest.mark.parametrize("way", ["topk+feedback", "randomk:scale=inverse", "sign"])
+def test_other_codecs_are_not_warned_of(way):
+    plan = {"gradwire_plan": 1, "default": {"way": way}}
+    assert "is lost" not in str(on_ranks(2, said_of_plan, plan, environment=WANTED))
 
 
 def test_layers_that_are_all_exact_are_a_reason():

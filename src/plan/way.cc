@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "codec/spec.h"
@@ -66,6 +68,31 @@ std::string text_of(const Feedback& feedback) {
   return "+feedback" + keys;
 }
 
+/// `parse` gives the codec again.
+std::string short_spec(const Codec& codec) {
+  const std::string_view name = codec.name();
+  const auto keys_of = [&](const std::string& spec) {
+    return spec.substr(std::min(spec.size(), name.size() + 1)) + ",";
+  };
+  const std::string spec = codec.spec();
+  const std::string keys = keys_of(spec);
+  const std::string defaults = "," + keys_of(Codec::parse(name).spec());
+  std::string kept;
+  for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end + 1) {
+    end = keys.find(',', begin);
+    const std::string key = keys.substr(begin, end - begin);
+    if (defaults.find("," + key + ",") != std::string::npos) continue;
+    kept += (kept.empty() ? ":" : ",") + key;
+  }
+  const std::string text = std::string(name) + kept;
+  return Codec::parse(text) == codec ? text : spec;  // a key left out may have stood for another
+}
+
+std::string behind_codec(const Way& way) {
+  return (way.feedback ? text_of(*way.feedback) : "") +
+         (way.route.empty() ? "" : "+route:" + way.route);
+}
+
 /// Of a way's first part; errors show the whole text.
 Codec parse_codec(std::string_view part, std::string_view text) {
   if (part == text) return Codec::parse(text);
@@ -112,10 +139,9 @@ Way Way::parse(std::string_view text) {
   return way;
 }
 
-std::string Way::text() const {
-  return codec.spec() + (feedback ? text_of(*feedback) : "") +
-         (route.empty() ? "" : "+route:" + route);
-}
+std::string Way::text() const { return codec.spec() + behind_codec(*this); }
+
+std::string Way::short_text() const { return short_spec(codec) + behind_codec(*this); }
 
 void Way::check() const {
   if (feedback) check_momentum(*feedback, text());

@@ -38,6 +38,19 @@ TEST(Way, defaults_of_feedback_are_not_written) {
   EXPECT_NE(Way::parse("none+feedback"), Way::parse("none"));
 }
 
+TEST(Way, a_short_text_has_no_defaults_and_means_the_same) {
+  EXPECT_EQ(Way::parse("none").short_text(), "none");
+  EXPECT_EQ(Way::parse("sign:bucket=1024+feedback:reuse=1").short_text(), "sign+feedback");
+  EXPECT_EQ(Way::parse("uniform:meta=fp32,bits=2+route:ring").short_text(),
+            "uniform:bits=2,meta=fp32+route:ring");
+  for (const std::string& codec : list_codecs()) {
+    EXPECT_EQ(Way::parse(codec).short_text(), Codec::parse(codec).name());
+  }
+  for (const char* text : {"grid:nmse=0.02", "grid:step=1,rms=10", "topk:density=0.01+feedback"}) {
+    EXPECT_EQ(Way::parse(Way::parse(text).short_text()), Way::parse(text));
+  }
+}
+
 TEST(Way, a_plus_in_a_number_is_the_numbers) {
   const Way way = Way::parse("grid:step=0.5,rms=1e+01+feedback");
   EXPECT_EQ(way.codec, Codec::parse("grid:step=0.5,rms=10"));

@@ -23,10 +23,11 @@ from . import version_check
 
 version_check.check()  # before anything that needs torch or the native module
 
+import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import gradwire_autoload as autoload
 import torch
@@ -58,11 +59,37 @@ __all__ = [
     "stats",
 ]
 
+Function = TypeVar("Function", bound=Callable)
+
 autoload.resolve_paths()
 autoload.register()
 autoload.watch()  # for models from files, which another process has compressed
 
 
+def _groups_of(model: Any) -> list[distributed.ProcessGroup]:
+    """In which ranks compress it."""
+    model = layers.unwrapped(model)
+    if isinstance(model, FSDPModule):
+        return fsdp.process_groups(model)
+    return [model.process_group] if isinstance(model, DistributedDataParallel) else []
+
+
+def _tells_others(function: Function) -> Function:
+    """If it raises on one rank alone, the others, which wait for that, hear why."""
+
+    @functools.wraps(function)
+    def call(model, *args, **options):
+        with channels.reason_left(_groups_of(model)):
+            if "feedback" in options:
+                raise TypeError(
+                    "feedback is no argument: write it behind a codec, as in 'sign+feedback'"
+                )
+            return function(model, *args, **options)
+
+    return call
+
+
+@_tells_others
 def compress(
     model: torch.nn.Module,
     codec: str | gradwire.Codec | None = None,
@@ -118,6 +145,7 @@ def compress(
     return model
 
 
+@_tells_others
 def residual(
     model: DistributedDataParallel,
     optimizer: torch.optim.Optimizer,
@@ -381,7 +409,11 @@ def _patterns(
         raise TypeError(
             f"codecs is {codecs!r}; give patterns and codecs, as in {{'head.*': 'fp16'}}"
         )
-    chosen = {pattern: _spec("codecs", spec) for pattern, spec in (codecs or {}).items()}
+    if not all(isinstance(pattern, str) for pattern in codecs or ()):
+        raise TypeError(f"codecs is {codecs!r}; its keys are patterns such as 'head.*'")
+    chosen = {
+        pattern: _spec(f"codecs[{pattern!r}]", spec) for pattern, spec in (codecs or {}).items()
+    }
     return {"exact": tuple(sorted(patterns)), "codecs": chosen}  # sets differ between processes
 
 

@@ -6,6 +6,8 @@ import atexit
 import datetime
 import json
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import distributed
@@ -49,8 +51,29 @@ def of(group: distributed.ProcessGroup | None) -> Channel:
         raise RuntimeError("call torch.distributed.init_process_group first")
     if group == distributed.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("this rank is not in the group; only its ranks make this call")
+    if not isinstance(group, distributed.ProcessGroup | None):
+        raise TypeError(
+            f"group is {group!r}; give what torch.distributed.new_group returned, or none for all "
+            "ranks"
+        )
     group = group or distributed.group.WORLD
     return _channels.get(group) or _channels.add(group, lambda _: _connect(group))
+
+
+@contextmanager
+def reason_left(groups: Iterable[distributed.ProcessGroup]) -> Iterator[None]:
+    """Around what a rank does before it first meets the others of these groups: if it is wrong on
+    this rank alone, they hear why at once.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        rank = distributed.get_rank()
+        for group in groups:
+            if not _channels.get(group):
+                with suppress(RuntimeError):  # the store may have ended
+                    presence.leave_reason(store_of(group), rank, f"rank {rank} raised: {error}")
+        raise
 
 
 def all_reduce(

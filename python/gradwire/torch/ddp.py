@@ -160,8 +160,12 @@ def _begin(model: Ddp, compression: DdpCompression, chosen: settings.Settings) -
 
 def before_first_forward(model: Ddp) -> None:
     """Called for every DDP model, once `autoload.watch` has been."""
-    if compressions.of(model):
-        return
+    if not compressions.of(model):
+        with channels.reason_left([model.process_group]):
+            _compress_if_asked_for(model)
+
+
+def _compress_if_asked_for(model: Ddp) -> None:
     kept = model.__dict__.get(_KEPT)
     if not (kept or _is_asked_for(model)):
         _say_which_device_is_ours(model)

@@ -72,6 +72,11 @@ def _compress_from_first_exchange(model: FSDPModule, chosen: settings.Settings) 
 @torch.compiler.disable
 def _before_first_pass(model: FSDPModule) -> None:
     """Called for every FSDP2 model, once `watch` has been."""
+    with channels.reason_left(process_groups(model)):
+        _compress_if_asked_for(model)
+
+
+def _compress_if_asked_for(model: FSDPModule) -> None:
     groups = _param_groups(model)
     exchanges = [group._reduce_scatter_comm for group in groups]
     if not groups or any(isinstance(each, _CompressedReduceScatter) for each in exchanges):
@@ -146,6 +151,10 @@ def _param_groups(model: FSDPModule) -> list[ParamGroup]:
         for group in module._get_fsdp_state()._fsdp_param_groups
         if group.fsdp_params
     ]
+
+
+def process_groups(model: FSDPModule) -> list[distributed.ProcessGroup]:
+    return _process_groups(_param_groups(model))
 
 
 def _process_groups(groups: list[ParamGroup]) -> list[distributed.ProcessGroup]:

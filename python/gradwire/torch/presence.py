@@ -20,11 +20,17 @@ _MORE_TIME = "or slow ones more time by GRADWIRE_CONNECT_TIMEOUT, in seconds"
 
 def wait_for_all(store: distributed.Store, rank: int, ranks: list[int], seconds: float) -> None:
     """Returns when all `ranks` have called it as often, or raises `DistBackendError` with those
-    that have not. A group that is made again may get the same store.
+    that have not. A group that is made again may get the same store. Raises at once for a rank that
+    has left a reason for not coming.
     """
     roll = _Roll(store, "present", rank, ranks)
+    reasons = _Reasons(store, rank)
     begun, pause, said = time.monotonic(), 0.001, False
     while missing := roll.missing():
+        if reason := reasons.of(missing):
+            roll.leave()
+            leave_reason(store, rank, reason)  # for others that wait for this one
+            raise distributed.DistBackendError(f"gradwire: {reason}")
         waited = time.monotonic() - begun
         if waited > seconds:
             raise distributed.DistBackendError(
@@ -36,6 +42,37 @@ def wait_for_all(store: distributed.Store, rank: int, ranks: list[int], seconds:
             _say_that_it_waits(rank, missing, "", seconds)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def leave_reason(store: distributed.Store, rank: int, reason: str) -> None:
+    """Of this rank, which does not come: for those that wait for it. One that has heard it, or has
+    left a reason of its own as often, does not hear it again: all may begin anew.
+    """
+    store.set(_Reasons.text_key(rank), reason)
+    store.add(_Reasons.count_key(rank), 1)
+
+
+class _Reasons:
+    """Those that ranks have left and this one has not heard."""
+
+    def __init__(self, store: distributed.Store, rank: int) -> None:
+        self._store = store
+        self._known = store.add(self.count_key(rank), 0)
+
+    def of(self, ranks: list[int]) -> str:
+        """Of one of these ranks, if there is one."""
+        for rank in ranks:
+            if self._store.add(self.count_key(rank), 0) > self._known:
+                return self._store.get(self.text_key(rank)).decode()
+        return ""
+
+    @staticmethod
+    def text_key(rank: int) -> str:
+        return f"reason/{rank}"
+
+    @staticmethod
+    def count_key(rank: int) -> str:
+        return f"reasons/{rank}"
 
 
 @contextmanager
@@ -85,6 +122,7 @@ class _Roll:
     def __init__(self, store: distributed.Store, name: str, rank: int, ranks: list[int]) -> None:
         self._store = store
         self._name = name
+        self._rank = rank
         self._times = store.add(self._key(rank), 1)
         self._missing = [other for other in ranks if other != rank]
 
@@ -93,6 +131,10 @@ class _Roll:
             other for other in self._missing if self._store.add(self._key(other), 0) < self._times
         ]
         return self._missing
+
+    def leave(self) -> None:
+        """As if this rank had not come."""
+        self._store.add(self._key(self._rank), -1)
 
     def _key(self, rank: int) -> str:
         return f"{self._name}/{rank}"

@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import re
 import sys
 from collections import Counter
-from dataclasses import replace
 
 import gradwire_autoload as autoload
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -21,7 +19,7 @@ import gradwire
 
 from . import channels, compressions, residual_settings, settings
 from ._native import Plan, Way, least_sparse_elements, matches
-from .stats import LayerStats, Stats, Who, human
+from .stats import Stats, Who, human
 
 FSDP1 = (
     "FSDP1 (FullyShardedDataParallel), which gradwire does not compress: use fully_shard and "
@@ -48,40 +46,54 @@ def obstacle(why: str) -> None:
         _obstacles.append(why)
 
 
-def first_exchange(
-    found: Stats, chosen: settings.Settings, trained: set[str], plan: Plan | None = None
-) -> None:
+def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str], plan: Plan) -> None:
     """What will be compressed, of the layers that are trained, and how: in the last stage of the
-    `plan`, if one is given."""
+    `plan`."""
     if not found.who.is_first:
         return
     speak_at_end()
-    given = (chosen.codec, *chosen.codecs.values())
-    short = {Way(text).codec: _codec_of(text) for text in given}
-    layers = [
-        replace(layer, codec=Way(plan.stages_of(name)[-1][1]).codec) if plan else layer
-        for name, layer in found.layers.items()
-        if name in trained
-    ]
+    sizes = {name: layer.elements for name, layer in found.layers.items() if name in trained}
+    _warn_of_losses(found.who.model, plan, list(sizes))
+    last = {name: Way(plan.stages_of(name)[-1][1]) for name in sizes}
+    written = {Way(text).text: text for text in (chosen.codec, *chosen.codecs.values())}
     counts, elements = Counter(), Counter()
-    for layer in layers:
-        spec = short.get(layer.codec, layer.codec)
-        counts[spec] += 1
-        elements[spec] += layer.elements
-    lossy = [spec for spec, _ in elements.most_common() if not gradwire.codec(spec).traits.lossless]
+    for name, way in last.items():
+        if not way.lossless:
+            text = written.get(way.text, way.short_text)
+            counts[text] += 1
+            elements[text] += sizes[name]
     ways = []
-    for spec in lossy:
-        share = f"{100 * elements[spec] / elements.total():.0f} %"
-        of_all = f" of {len(layers)} layers ({share} of the gradients) travel"
-        ways.append(f"{counts[spec]}{f' ({share})' if ways else of_all} as {spec}")
+    for text, size in elements.most_common():
+        share = f"{100 * size / sum(sizes.values()):.0f} %"
+        of_all = f" of {len(sizes)} layers ({share} of the gradients) travel"
+        ways.append(f"{counts[text]}{f' ({share})' if ways else of_all} as {text}")
     if not ways:
-        ways.append(f"all {len(layers)} layers travel exactly")
-    elif len(layers) > sum(counts[spec] for spec in lossy):
+        ways.append(f"all {len(sizes)} layers travel exactly")
+    elif len(sizes) > counts.total():
         ways.append("the others exactly")
-    feedback = "; with feedback" if chosen.has_feedback() else ""
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
-    more = feedback + _from_step(chosen, trained) + _none_sparse(chosen, layers)
+    more = _from_step(chosen, trained)
+    if isinstance(chosen, residual_settings.Settings):
+        more += _none_sparse(sizes, last)
     _say(f"{found.who.model}: {', '.join(ways)}{more}; {ranks}")
+
+
+def _warn_of_losses(model: str, plan: Plan, names: list[str]) -> None:
+    for name in names:
+        for _, text, _ in plan.stages_of(name):
+            if (way := Way(text)).loses_what_it_does_not_send:
+                _warn_of_loss(model, way.short_text)
+
+
+@functools.cache
+def _warn_of_loss(model: str, way: str) -> None:
+    _log.warning(
+        "gradwire: %s travels as %s, which trains badly, as what it does not send is lost: write "
+        "%s+feedback, or use gradwire.torch.residual (gradwire run --residual)",
+        model,
+        way,
+        way,
+    )
 
 
 def _from_step(chosen: settings.Settings, trained: set[str]) -> str:
@@ -93,19 +105,12 @@ def _from_step(chosen: settings.Settings, trained: set[str]) -> str:
     return f"; so from step {step} on, by a plan" if step else "; by a plan"
 
 
-def _codec_of(way: str) -> str:
-    """As it was written, without what stands behind it; a plus before a digit is a number's."""
-    return re.split(r"\+(?!\d)", way)[0]
-
-
-def _none_sparse(chosen: settings.Settings, layers: list[LayerStats]) -> str:
-    """That residual compression was asked for and has nothing to do, if so."""
-    if not isinstance(chosen, residual_settings.Settings):
-        return ""
-    if any(layer.codec.startswith("topk") for layer in layers):
+def _none_sparse(sizes: dict[str, int], ways: dict[str, Way]) -> str:
+    """That residual compression has nothing to do, if so."""
+    if any(way.codec.startswith("topk") for way in ways.values()):
         return ""
     least = least_sparse_elements
-    if all(layer.elements < least for layer in layers):
+    if all(size < least for size in sizes.values()):
         return f"; no layer has {least} numbers, so residual compression takes none"
     return "; residual compression takes no layer: the large ones are exact, or faster otherwise"
 

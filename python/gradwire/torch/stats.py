@@ -13,13 +13,17 @@ class LayerStats:
 
     codec: str
     """That of the last step, as a plan may change it from step to step."""
+    way: str
+    """The same in short, with its feedback and route: ``sign+feedback``."""
     elements: int
     bytes: int
     """That an exact exchange would have sent."""
     sent_bytes: int
     squared_error: float = 0.0
-    """Of what this rank encoded, in the steps that were measured (every 50th)."""
+    """Of what this rank encoded as it does now, in the steps that were measured: the first in which
+    it did so, and every 50th."""
     energy: float = 0.0
+    """0 where nothing was measured yet."""
 
     @property
     def ratio(self) -> float:
@@ -68,10 +72,11 @@ class Stats:
         return self.bytes / self.sent_bytes if self.sent_bytes else 1.0
 
     def __str__(self) -> str:
-        rows = [("layer", "codec", "elements", "bytes", "sent", "ratio", "nmse")]
+        rows = [("layer", "way", "elements", "bytes", "sent", "ratio", "nmse")]
         for name, layer in [*self.layers.items(), ("all", self._total())]:
             sizes = (human(layer.bytes), human(layer.sent_bytes), f"{layer.ratio:.1f}")
-            rows.append((name, layer.codec, f"{layer.elements}", *sizes, f"{layer.nmse:.4f}"))
+            error = f"{layer.nmse:.4f}" if layer.energy else "-"
+            rows.append((name, layer.way, f"{layer.elements}", *sizes, error))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         left = 2  # columns of text
         return "\n".join(
@@ -85,6 +90,7 @@ class Stats:
     def _total(self) -> LayerStats:
         layers = self.layers.values()
         return LayerStats(
+            "",
             "",
             sum(layer.elements for layer in layers),
             self.bytes,
