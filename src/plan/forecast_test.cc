@@ -39,7 +39,8 @@ TEST(Forecast, of_a_trial_is_that_of_the_change) {
     const Workload workload = random_workload(random, tensors);
     std::deque<Chain> chains;  // which stay where they are
     std::vector<const Chain*> set;
-    for (std::size_t t = 0; t < tensors; ++t) set.push_back(&chains.emplace_back(random_chain(random)));
+    for (std::size_t t = 0; t < tensors; ++t)
+      set.push_back(&chains.emplace_back(random_chain(random)));
     Forecast forecast(workload, shares);
     forecast.set(set);
     for (int change = 0; change < 20; ++change) {
