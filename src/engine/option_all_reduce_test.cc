@@ -19,10 +19,6 @@ struct Hosts {
   std::uint32_t ranks() const { return count * per_host; }
 };
 
-void PrintTo(const Hosts& hosts, std::ostream* out) {
-  *out << hosts.count << " hosts of " << hosts.per_host;
-}
-
 std::vector<std::string> options() {
   std::vector<std::string> texts;
   for (const Option& option : all_options()) texts.push_back(option.text());

@@ -49,8 +49,10 @@ Sent send(const Codec& codec, std::span<const float> numbers, const RandomKey& k
 
 /// As the engine does it.
 void keep_rest(Residual& residual, const Codec& codec, const Sent& sent) {
-  if (!codec.traits().sparse)
-    return residual.keep(0, residual.numbers, sent.numbers, 1, Into::assign);
+  if (!codec.traits().sparse) {
+    residual.keep(0, residual.numbers, sent.numbers, 1, Into::assign);
+    return residual.stop(0, residual.numbers.size());
+  }
   residual.keep_all(0, residual.numbers, 1, Into::assign);
   auto take = [&](std::span<const std::uint64_t> places, std::span<const float> numbers) {
     residual.take_sent(0, places, numbers, 1);

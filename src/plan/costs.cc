@@ -136,36 +136,36 @@ const MeasuredCodec& Costs::codec(const Codec& codec) const {
 
 Costs parse_costs(std::string_view text) {
   const LocatedJson root = parse_located_json(text);
-  constexpr std::string_view what = "a file of costs";
-  check_keys(root, what,
+  constexpr std::string_view kWhat = "a file of costs";
+  check_keys(root, kWhat,
              {"gradwire_costs", "source", "host", "isa", "version", "inside", "between", "delay",
               "threads", "interference", "codecs"});
-  const LocatedJson& version = member(root, "gradwire_costs", what);
+  const LocatedJson& version = member(root, "gradwire_costs", kWhat);
   require(version, Kind::count, "'gradwire_costs' is the format's version: expected 1");
   if (version.count != kCostsVersion) {
     refuse_at(version.place, fmt::format("these costs have version {}; only {} is known",
                                          version.count, kCostsVersion));
   }
-  const LocatedJson& threads = member(root, "threads", what);
+  const LocatedJson& threads = member(root, "threads", kWhat);
   require(threads, Kind::count, "'threads' is a whole number from 1 on: expected one");
   if (threads.count == 0) refuse_at(threads.place, "'threads' is 0: give at least 1");
-  const double interference = number_member(root, "interference", what);
+  const double interference = number_member(root, "interference", kWhat);
   if (interference < 1) {
     refuse_at(root.find("interference")->place,
               fmt::format("'interference' is {}: exchanges do not speed up backward, give at "
                           "least 1",
                           interference));
   }
-  return {.source = text_member(root, "source", what),
-          .host = text_member(root, "host", what),
-          .isa = text_member(root, "isa", what),
-          .version = text_member(root, "version", what),
+  return {.source = text_member(root, "source", kWhat),
+          .host = text_member(root, "host", kWhat),
+          .isa = text_member(root, "isa", kWhat),
+          .version = text_member(root, "version", kWhat),
           .inside = read_link(root, "inside"),
           .between = read_link(root, "between"),
-          .delay = number_member(root, "delay", what),
+          .delay = number_member(root, "delay", kWhat),
           .threads = threads.count,
           .interference = interference,
-          .codecs = read_codecs(member(root, "codecs", what))};
+          .codecs = read_codecs(member(root, "codecs", kWhat))};
 }
 
 std::string text_of(const Costs& costs) {

@@ -60,7 +60,7 @@ class Forecast::Run {
 
  private:
   const Chain& chain_of(std::size_t tensor) const {
-    return tensor == changed ? *other : *forecast_.chains_[tensor];
+    return other != nullptr && tensor == changed ? *other : *forecast_.chains_[tensor];
   }
   /// When the next tensor is ready, unless computing is a task.
   double next_ready() const {
