@@ -177,7 +177,7 @@ std::vector<CommunicatorRows> rows_of(Traces group, const std::string& name) {
 
 using Communicators = std::vector<CommunicatorRows>;
 
-std::vector<RankRows> named(std::map<std::uint64_t, Communicators> by_rank) {
+std::vector<RankRows> named(std::map<std::uint64_t, Communicators>&& by_rank) {
   std::uint64_t last = 0;
   for (const auto& [rank, communicators] : by_rank) {
     last = std::max(last, rank);
