@@ -126,7 +126,8 @@ def _judge_error(verdict: Verdict, rank: int, error: dict, course: Course, objec
         object_to(f"failed before the fault: {error['text']}")
     if verdict.episode.shows_at_once and error["code"] != "peer_failed":
         object_to(f"waited for what it could have seen at once: {error['text']}")
-    named = {int(number) for number in re.findall(r"rank (\d+)", error["text"])}
+    accusation = re.sub(r" on rank \d+", "", error["text"])  # where it was noticed
+    named = {int(number) for number in re.findall(r"rank (\d+)", accusation)}
     if not named:
         object_to(f"got an error that names nobody: {error['text']}")
     elif course.resumed and rank == verdict.episode.victim:
