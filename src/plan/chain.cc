@@ -13,22 +13,17 @@ void add(Chain& chain, Resource resource, double seconds, bool beside = false) {
 
 }  // namespace
 
-Chain ChainMaker::make(const Option& option, const Codec& codec, std::size_t elements) const {
-  const bool lossy = option.has_codec();
-  return make(loads_of(option, 1, cluster_), costs_.codec(lossy ? codec : Codec::parse("none")),
-              elements);
-}
+ChainMaker::ChainMaker(const Costs& costs)
+    : costs_(costs), exact_(costs.codec(Codec::parse("none"))) {}
 
 Chain ChainMaker::make(std::span<const Load> loads, const MeasuredCodec& codec,
                        std::size_t elements) const {
-  static const Codec kExact = Codec::parse("none");
-  const MeasuredCodec& exact = costs_.codec(kExact);
   const auto count = static_cast<double>(elements);
   const auto threads = static_cast<double>(costs_.threads);
   Chain chain;
   bool fitted = false;
   for (const Load& load : loads) {
-    const MeasuredCodec& measured = load.exact ? exact : codec;
+    const MeasuredCodec& measured = load.exact ? exact_ : codec;
     const double bytes = count * (load.exact ? kExactBytes : codec.bytes_per_element);
     switch (load.kind) {
       case Load::Kind::encode:

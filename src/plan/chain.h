@@ -32,19 +32,19 @@ struct Task {
 
 using Chain = std::vector<Task>;
 
-/// What a tensor of `elements` asks for by an option whose messages are encoded by a codec.
+/// Makes chains of loads.
 class ChainMaker {
  public:
-  ChainMaker(const Costs& costs, const Cluster& cluster) : costs_(costs), cluster_(cluster) {}
+  /// Throws as `Costs::codec` does, if exact messages were not measured.
+  explicit ChainMaker(const Costs& costs);
 
-  Chain make(const Option& option, const Codec& codec, std::size_t elements) const;
-
-  /// The same from loads that were found for one element.
+  /// Of a tensor of `elements` whose messages are encoded by a codec, from the loads that its
+  /// option has for one element.
   Chain make(std::span<const Load> loads, const MeasuredCodec& codec, std::size_t elements) const;
 
  private:
   const Costs& costs_;
-  Cluster cluster_;
+  const MeasuredCodec& exact_;
 };
 
 /// How long each resource is busy.

@@ -18,7 +18,6 @@ class Forecast::Run {
 
   std::size_t changed = ~std::size_t{0};  // this tensor has
   const Chain* other = nullptr;           // another chain
-  std::vector<Placed>* placed = nullptr;  // every task
   std::vector<double>* ends = nullptr;    // of exchanges
 
   /// Until a tensor becomes ready, at whose time it is then; or until all is done. False: the
@@ -85,10 +84,6 @@ class Forecast::Run {
     const Waiting job = server.queue[server.first++];
     const bool computing = job.tensor == kComputing;
     if (!computing) state_.left[index] -= job.seconds;
-    if (placed != nullptr && !computing) {
-      const Task& task = chain_of(job.tensor)[job.task];
-      placed->push_back({job.tensor, task, state_.time - job.seconds, state_.time});
-    }
     if (!server.idle()) serve(server);
     if (computing) return true;
     if (--state_.beside[job.tensor] > 0) return false;
@@ -216,17 +211,6 @@ double Forecast::with(std::size_t tensor, const Chain& chain, double limit) cons
     run.begin_exchange();
   } while (run.to_next_ready());
   return end_of_step(state.computed, state.end);
-}
-
-std::vector<Forecast::Placed> Forecast::placed() const {
-  std::vector<Placed> placed;
-  if (chains_.empty()) return placed;
-  State state = states_[0];
-  Run run(*this, state);
-  run.placed = &placed;
-  do run.begin_exchange();
-  while (run.to_next_ready());
-  return placed;
 }
 
 }  // namespace gradwire

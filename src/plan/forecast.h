@@ -22,13 +22,6 @@ namespace gradwire {
 
 class Forecast {
  public:
-  /// One task of a tensor, and when it runs.
-  struct Placed {
-    std::size_t tensor;
-    Task task;
-    double begin, end;
-  };
-
   /// `shares_compute`: codecs and gradients take turns on one device.
   Forecast(const Workload& workload, bool shares_compute);
 
@@ -47,7 +40,6 @@ class Forecast {
   /// Whether nothing is under way when a later tensor becomes ready: to shorten this one's exchange
   /// would only widen that gap.
   bool before_bubble(std::size_t tensor) const noexcept { return tensor < bubble_; }
-  std::vector<Placed> placed() const;
 
  private:
   static constexpr std::size_t kMarks = 8;  // tensors from one state that is remembered to the next

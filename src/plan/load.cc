@@ -65,7 +65,7 @@ class Walk {
   /// Every rank sends `to_each` to every other one of the level.
   void exchange(Level level, double to_each) {
     const double ranks = size_of(level);
-    if (level == Level::inside) return inside(ranks - 1, (ranks - 1) * to_each, hosts());
+    if (level == Level::inside) return inside(ranks - 1, (ranks - 1) * to_each, hosts_);
     if (level == Level::between) return between(ranks - 1, (ranks - 1) * to_each, active());
     const double strangers = ranks_ - per_host_;
     if (strangers > 0) between(strangers, strangers * to_each, per_host_);
@@ -73,9 +73,6 @@ class Walk {
     inside(per_host_ - 1, (per_host_ - 1) * to_each, hosts_);
     loads_.back().beside = strangers > 0;
   }
-  /// Hosts in which the same happens.
-  double hosts() const { return hosts_; }
-
   /// Of each rank in one of `circles` hosts, as much as it receives.
   void inside(double messages, double sent, double circles) {
     loads_.push_back({.kind = Load::Kind::inside,

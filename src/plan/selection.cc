@@ -34,7 +34,7 @@ struct Template {
 /// same.
 std::vector<Template> templates_for(const Cluster& cluster, const SelectionOptions& options) {
   std::vector<Template> result;
-  for (Option& option : all_options(options.devices)) {
+  for (Option& option : all_options()) {
     const std::uint32_t encodings = option.encodings();
     if (encodings > options.most_encodings || (encodings > 0 && options.codecs.empty())) continue;
     std::vector<Load> loads = loads_of(option, 1, cluster);
@@ -80,7 +80,7 @@ using Front = std::vector<Candidate>;
 class Fronts {
  public:
   Fronts(const Cluster& cluster, const Costs& costs, const SelectionOptions& options)
-      : options_(options), templates_(templates_for(cluster, options)), maker_(costs, cluster) {
+      : options_(options), templates_(templates_for(cluster, options)), maker_(costs) {
     for (const Codec& codec : options_.codecs) measured_.push_back(&costs.codec(codec));
   }
 
@@ -196,8 +196,7 @@ class Selector {
       least = forecast_.step_seconds();
       start = chosen_;
     }
-    fronts_.each_way([&](const auto& of_size) {
-      begin_alike(of_size);
+    each_alike([&] {
       if (forecast_.step_seconds() >= least) return;
       least = forecast_.step_seconds();
       start = chosen_;
@@ -207,6 +206,22 @@ class Selector {
     descend(order);
     if (forecast_.step_seconds() >= seconds) set(exact_first);
     spare(order);
+  }
+
+  /// Chooses every option and codec for all tensors alike, one after the other, and calls visit().
+  template <class Visit>
+  void each_alike(Visit visit) {
+    fronts_.each_way([&](const auto& of_size) {
+      alike_.clear();
+      std::vector<const Candidate*> chosen;
+      for (const WorkloadTensor& tensor : workload_.tensors) {
+        auto& candidate = alike_[tensor.elements];
+        if (!candidate) candidate = std::make_unique<Candidate>(of_size(tensor.elements));
+        chosen.push_back(candidate.get());
+      }
+      set(chosen);
+      visit();
+    });
   }
 
   const Candidate& choice(std::size_t tensor) const { return *chosen_[tensor]; }
@@ -236,18 +251,6 @@ class Selector {
     std::vector<const Candidate*> chosen;
     for (const Front* front : fronts_of_) {
       chosen.push_back(&*std::ranges::min_element(*front, {}, price));
-    }
-    set(chosen);
-  }
-  /// The same way for all tensors.
-  template <class OfSize>
-  void begin_alike(const OfSize& of_size) {
-    alike_.clear();
-    std::vector<const Candidate*> chosen;
-    for (const WorkloadTensor& tensor : workload_.tensors) {
-      auto& candidate = alike_[tensor.elements];
-      if (!candidate) candidate = std::make_unique<Candidate>(of_size(tensor.elements));
-      chosen.push_back(candidate.get());
     }
     set(chosen);
   }
@@ -365,31 +368,15 @@ Selection select(const Workload& workload, const Cluster& cluster, const Costs& 
 
 Baselines baselines(const Workload& workload, const Cluster& cluster, const Costs& costs,
                     const SelectionOptions& options) {
-  const ChainMaker maker(costs, cluster);
   const Workload joined = join_small(workload).workload;  // as whatever is compared with it
-  Forecast forecast(joined, options.shares_compute);
-  const auto all_by = [&](const Template& each, const MeasuredCodec& codec) {
-    std::map<std::size_t, Chain> chains;
-    std::vector<const Chain*> by_tensor;
-    for (const WorkloadTensor& tensor : joined.tensors) {
-      Chain& chain = chains[tensor.elements];
-      if (chain.empty()) chain = maker.make(each.loads, codec, tensor.elements);
-      by_tensor.push_back(&chain);
-    }
-    forecast.set(by_tensor);
-    return forecast.step_seconds();
-  };
   Baselines result{kNever, kNever, 0};
-  for (const Template& each : templates_for(cluster, options)) {
-    if (each.encodings == 0) {
-      result.plain_seconds = std::min(result.plain_seconds, all_by(each, {}));
-    } else {
-      for (const Codec& codec : options.codecs) {
-        result.all_compressed_seconds =
-            std::min(result.all_compressed_seconds, all_by(each, costs.codec(codec)));
-      }
-    }
-  }
+  Selector selector(joined, cluster, costs, options);
+  selector.each_alike([&] {
+    if (joined.tensors.empty()) return;
+    double& least =
+        selector.choice(0).exact() ? result.plain_seconds : result.all_compressed_seconds;
+    least = std::min(least, selector.forecast().step_seconds());
+  });
   Costs free = costs;
   for (auto& [spec, codec] : free.codecs) {
     codec.encode = codec.decode = codec.preparation = CostTable();

@@ -2,10 +2,9 @@
 //
 // First ByteComp's algorithm 1: all tensors exact; then, from the largest on and among equal ones
 // from the last that is ready, each gets the option with which the step is shortest. Those whose
-// exchange ends before links idle are left out: nothing is gained there. If there is a second
-// device, algorithm 2 moves as many of each kind of compressed tensors there as pay. Then every
-// tensor is looked at again, until no change of one alone makes the step shorter; and whatever can
-// travel exactly without making it longer does.
+// exchange ends before links idle are left out: nothing is gained there. Then every tensor is
+// looked at again, until no change of one alone makes the step shorter; the same from other starts;
+// and whatever can travel exactly without making it longer does.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,6 @@ namespace gradwire {
 
 struct SelectionOptions {
   std::vector<Codec> codecs{};       ///< that may be taken; without any all is exact
-  std::uint32_t devices = 1;         ///< 2: codecs can run on a second one
   std::uint32_t most_encodings = 8;  ///< of a number, by codecs, on its way
   bool shares_compute = false;       ///< as in `Forecast`
 };

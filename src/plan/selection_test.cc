@@ -45,12 +45,13 @@ Workload random_workload(std::mt19937& random, std::size_t tensors) {
 /// The shortest step of all combinations of these options.
 double brute_force(const Workload& workload, const Cluster& cluster, const Costs& costs,
                    const std::vector<Option>& options) {
-  const ChainMaker maker(costs, cluster);
+  const ChainMaker maker(costs);
   const std::size_t tensors = workload.tensors.size();
   std::vector<std::vector<Chain>> chains(tensors);
   for (std::size_t i = 0; i < tensors; ++i) {
     for (const Option& option : options) {
-      chains[i].push_back(maker.make(option, kSign, workload.tensors[i].elements));
+      chains[i].push_back(maker.make(loads_of(option, 1, cluster), costs.codec(kSign),
+                                     workload.tensors[i].elements));
     }
   }
   Forecast forecast(workload, false);
