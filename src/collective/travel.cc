@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <deque>
 #include <iterator>
 #include <set>
 
+#include "collective/circle.h"
 #include "collective/program.h"
 
 namespace gradwire {
@@ -19,44 +19,6 @@ constexpr std::array kAllLevels{Level::all, Level::inside, Level::between};
 
 /// Messages of one leg that a rank may have to handle: beyond that nobody would take it.
 constexpr std::uint64_t kMostMessages = 1 << 16;
-
-// ---------------------------------------------------------------------------------------------
-// Who is where
-
-/// The ranks with which one rank exchanges messages at a level, by their places in it.
-struct Circle {
-  Rank count, me;
-  Rank base, stride, ranks;
-  Rank rank_at(Rank place) const { return (base + place * stride) % ranks; }
-  Rank after(Rank steps) const { return (me + steps) % count; }
-};
-
-Circle circle_of(Level level, const Ranks& ranks, Rank rank) {
-  if (level == Level::all) {
-    const Rank place = (rank + ranks.count - ranks.root) % ranks.count;
-    return {ranks.count, place, ranks.root, 1, ranks.count};
-  }
-  const Rank host = rank / ranks.per_host, local = rank % ranks.per_host;
-  if (level == Level::inside) {
-    return {ranks.per_host, local, host * ranks.per_host, 1, ranks.count};
-  }
-  return {ranks.count / ranks.per_host, host, local, ranks.per_host, ranks.count};
-}
-
-Rank size_of(Level level, const Ranks& ranks) { return circle_of(level, ranks, 0).count; }
-
-/// In a tree the parent of place p is p without its lowest set bit; its children are p + 1, p + 2,
-/// p + 4, … below that bit.
-Rank parent_of(Rank place) { return place & (place - 1); }
-
-std::vector<Rank> children_of(Rank place, Rank count) {
-  std::vector<Rank> children;
-  const Rank end = place == 0 ? std::bit_ceil(count) : place & (~place + 1);
-  for (Rank bit = 1; bit < end; bit *= 2) {
-    if (place + bit < count) children.push_back(place + bit);
-  }
-  return children;
-}
 
 /// The hops that somebody makes: among one rank there are none.
 std::vector<Leg> without_idle_hops(std::span<const Leg> legs, const Ranks& ranks) {

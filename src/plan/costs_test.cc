@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "plan/plan_test_complaint.h"
 
 namespace gradwire {
 namespace {
@@ -70,23 +71,12 @@ TEST(Costs, are_read_as_they_stand) {
   EXPECT_EQ(costs.codec(Codec::parse("none")).preparation.at(1), 0);
 }
 
-/// What `call` complains about; "" when it does not.
-template <class Call>
-std::string complaint(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Costs, a_codec_is_found_by_all_its_spellings) {
   std::string text = kExample;
   text.replace(text.find("\"sign\""), 6, "\"grid:step=0.5\"");
   const Costs costs = parse_costs(text);
   EXPECT_EQ(&costs.codec(Codec::parse("grid")), &costs.codec(Codec::parse("grid:step=0.5")));
-  const std::string message = complaint([&] { costs.codec(Codec::parse("fp16")); });
+  const std::string message = complaint_of([&] { costs.codec(Codec::parse("fp16")); });
   EXPECT_NE(message.find("gradwire calibrate --codec fp16"), std::string::npos) << message;
 }
 
@@ -129,7 +119,7 @@ TEST(Costs, mistakes_are_named_with_their_line) {
     std::string text = kExample;
     ASSERT_NE(text.find(bad.there), std::string::npos) << bad.there;
     text.replace(text.find(bad.there), bad.there.size(), bad.instead);
-    const std::string message = complaint([&] { parse_costs(text); });
+    const std::string message = complaint_of([&] { parse_costs(text); });
     EXPECT_TRUE(message.starts_with(std::string(bad.begins) + ": ")) << message << "\n" << text;
     for (const char* part : bad.named) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " is not named: " << message;
@@ -137,14 +127,15 @@ TEST(Costs, mistakes_are_named_with_their_line) {
   }
   std::string text = kExample;
   text.replace(text.find("\"codecs\""), std::string::npos, "\"codecs\": {}}");
-  EXPECT_EQ(complaint([&] { parse_costs(text); }), "line 11: 'codecs' is empty: give at least one");
+  EXPECT_EQ(complaint_of([&] { parse_costs(text); }),
+            "line 11: 'codecs' is empty: give at least one");
 }
 
 TEST(Costs, two_spellings_of_a_codec_are_refused) {
   std::string text = kExample;
   text.replace(text.find("\"none\""), 6, "\"grid\"");
   text.replace(text.find("\"sign\""), 6, "\"grid:step=0.5\"");
-  EXPECT_EQ(complaint([&] { parse_costs(text); }),
+  EXPECT_EQ(complaint_of([&] { parse_costs(text); }),
             "line 13: 'grid:step=0.5' was there before: leave one");
 }
 
@@ -194,7 +185,7 @@ RC_GTEST_PROP(CostTable, more_elements_never_cost_less, ()) {
 }
 
 RC_GTEST_PROP(Costs, any_text_parses_or_is_refused_in_words, (const std::string& text)) {
-  RC_ASSERT(complaint([&] { parse_costs(text); }).starts_with("line "));
+  RC_ASSERT(complaint_of([&] { parse_costs(text); }).starts_with("line "));
 }
 
 }  // namespace

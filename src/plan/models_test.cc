@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "plan/plan_test_complaint.h"
 
 namespace gradwire {
 namespace {
@@ -21,13 +22,7 @@ std::size_t elements(const Workload& workload, std::string_view without = "nothi
 }
 
 std::string complaint(std::string_view name, double step_seconds) {
-  try {
-    model_workload(name, step_seconds);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    return error.what();
-  }
-  return "";
+  return complaint_of([&] { model_workload(name, step_seconds); }, ErrorCode::invalid_argument);
 }
 
 std::vector<std::string> first_names(const Workload& workload, std::size_t count) {

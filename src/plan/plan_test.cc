@@ -8,6 +8,7 @@
 
 #include "gradwire/error.h"
 #include "plan/plan_reader.h"
+#include "plan/plan_test_complaint.h"
 
 namespace gradwire {
 namespace {
@@ -59,17 +60,6 @@ TEST(Plan, is_written_as_it_is_read) {
   EXPECT_EQ(Plan::parse(plan.json()), plan);
   EXPECT_EQ(Plan::parse(plan.json()).json(), plan.json());
   EXPECT_EQ(Plan::parse(Plan{}.json()), Plan{});
-}
-
-/// What `call` complains about; "" when it does not.
-template <class Call>
-std::string complaint(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Plan, mistakes_are_named_with_their_line) {
@@ -130,7 +120,7 @@ TEST(Plan, mistakes_are_named_with_their_line) {
        {"'from_step' is a whole number", "-1"}},
   };
   for (const Bad& bad : cases) {
-    const std::string message = complaint([&] { Plan::parse(bad.text); });
+    const std::string message = complaint_of([&] { Plan::parse(bad.text); });
     EXPECT_TRUE(message.starts_with(std::string(bad.begins) + ": ")) << message << "\n" << bad.text;
     for (const char* part : bad.named) {
       EXPECT_NE(message.find(part), std::string::npos) << part << " is not named: " << message;
@@ -140,7 +130,7 @@ TEST(Plan, mistakes_are_named_with_their_line) {
 
 TEST(Plan, mistakes_in_a_value_of_a_program_are_named_with_their_keys) {
   const auto message = [](const std::string& text) {
-    return complaint([&] { static_cast<void>(read_plan(parse_located_json(text, "plan"))); });
+    return complaint_of([&] { static_cast<void>(read_plan(parse_located_json(text, "plan"))); });
   };
   const std::string entries = R"("layers": [{"layers": "a", "way": "none"}, )";
   EXPECT_TRUE(message(R"({"gradwire_plan": 1, )" + entries + R"({"layers": "b", "way": "sgn"}]})")
@@ -154,7 +144,8 @@ TEST(Plan, brackets_without_end_are_refused) {
   for (const char* bracket : {"[", "{\"a\":"}) {
     std::string text;
     for (int i = 0; i < 1'000'000; ++i) text += bracket;
-    EXPECT_NE(complaint([&] { Plan::parse(text); }).find("too many brackets"), std::string::npos);
+    EXPECT_NE(complaint_of([&] { Plan::parse(text); }).find("too many brackets"),
+              std::string::npos);
   }
 }
 
@@ -162,7 +153,8 @@ TEST(Plan, a_pattern_that_matches_nothing_is_refused) {
   const std::vector<std::string> names{"head.weight", "blocks.0.weight", "blocks.9.weight"};
   const Plan plan = Plan::parse(kExample);
   EXPECT_NO_THROW(plan.check_matches(names));
-  const std::string message = complaint([&] { plan.check_matches(std::span(names).subspan(1)); });
+  const std::string message =
+      complaint_of([&] { plan.check_matches(std::span(names).subspan(1)); });
   EXPECT_NE(message.find("'head.weight'"), std::string::npos) << message;
   EXPECT_NE(message.find("blocks.0.weight, blocks.9.weight"), std::string::npos) << message;
 }
@@ -174,7 +166,7 @@ TEST(Plan, all_patterns_that_match_nothing_are_named_with_their_lines) {
       "{\"layers\": \"haed.*\", \"way\": \"none\"},\n"
       "{\"layers\": \"head.*\", \"way\": \"none\"},\n"
       "{\"layers\": \"bodi\", \"way\": \"none\"}]}";
-  EXPECT_EQ(complaint([&] { Plan::parse(text).check_matches(names); }),
+  EXPECT_EQ(complaint_of([&] { Plan::parse(text).check_matches(names); }),
             "no layer matches 'haed.*' (line 2), 'bodi' (line 4) of the plan; there are, for "
             "instance, head.weight");
   Plan moved = Plan::parse(text);
@@ -183,12 +175,13 @@ TEST(Plan, all_patterns_that_match_nothing_are_named_with_their_lines) {
   EXPECT_EQ(moved.json(), Plan::parse(text).json());
   moved.layers.resize(1);
   moved.layers[0].place = "";
-  EXPECT_NE(complaint([&] { moved.check_matches(names); }).find("'haed.*' of"), std::string::npos);
+  EXPECT_NE(complaint_of([&] { moved.check_matches(names); }).find("'haed.*' of"),
+            std::string::npos);
 }
 
 TEST(Plan, values_that_no_text_gives_are_refused) {
   const auto with = [](std::vector<Stage> stages) {
-    return complaint([&] { Plan{.layers = {{"x", std::move(stages)}}}.check(); });
+    return complaint_of([&] { Plan{.layers = {{"x", std::move(stages)}}}.check(); });
   };
   EXPECT_EQ(with({{0, {}}, {1, {}}}), "");
   EXPECT_NE(with({}), "");
@@ -198,14 +191,14 @@ TEST(Plan, values_that_no_text_gives_are_refused) {
 }
 
 TEST(Plan, a_file_is_named) {
-  EXPECT_NE(complaint([] { Plan::read("/tmp"); }).find("/tmp: it is a directory"),
+  EXPECT_NE(complaint_of([] { Plan::read("/tmp"); }).find("/tmp: it is a directory"),
             std::string::npos);
-  EXPECT_NE(complaint([] { Plan::read("/no/such/plan.json"); }).find("/no/such/plan.json"),
+  EXPECT_NE(complaint_of([] { Plan::read("/no/such/plan.json"); }).find("/no/such/plan.json"),
             std::string::npos);
 }
 
 RC_GTEST_PROP(Plan, any_text_parses_or_is_refused_in_words, (const std::string& text)) {
-  const std::string message = complaint([&] { Plan::parse(text); });
+  const std::string message = complaint_of([&] { Plan::parse(text); });
   RC_ASSERT(message.starts_with("line "));
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "plan/plan_test_complaint.h"
 
 namespace gradwire {
 namespace {
@@ -78,13 +79,7 @@ void expect_near(const Workload& workload, const std::vector<WorkloadTensor>& te
 }
 
 std::string complaint(const std::string& text) {
-  try {
-    profile_workload(text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
-    return error.what();
-  }
-  return "";
+  return complaint_of([&] { profile_workload(text); }, ErrorCode::invalid_spec);
 }
 
 TEST(Profile, gradients_are_timed_from_the_begin_of_backward) {

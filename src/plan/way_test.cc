@@ -8,6 +8,7 @@
 
 #include "collective/algorithms.h"
 #include "gradwire/error.h"
+#include "plan/plan_test_complaint.h"
 
 namespace gradwire {
 namespace {
@@ -61,13 +62,7 @@ TEST(Way, a_plus_in_a_number_is_the_numbers) {
 /// What `call` complains about; "" when it does not.
 template <class Call>
 std::string complaint(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
-    return error.what();
-  }
-  return "";
+  return complaint_of(call, ErrorCode::invalid_spec);
 }
 
 TEST(Way, wrong_texts_are_refused_with_what_is_right) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gradwire/error.h"
+#include "plan/plan_test_complaint.h"
 
 namespace gradwire {
 namespace {
@@ -26,13 +27,7 @@ constexpr const char* kExample = R"({
 
 /// What reading `text` complains about; "" when it does not.
 std::string complaint(const std::string& text) {
-  try {
-    parse_workload(text);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_spec);
-    return error.what();
-  }
-  return "";
+  return complaint_of([&] { parse_workload(text); }, ErrorCode::invalid_spec);
 }
 
 /// A workload with these tensors in its lines from 2 on.
