@@ -16,7 +16,7 @@ std::string complaint_of(Call call, std::optional<ErrorCode> code = {}) {
   try {
     call();
   } catch (const Error& error) {
-    if (code) EXPECT_EQ(error.code(), *code);
+    EXPECT_EQ(error.code(), code.value_or(error.code()));
     return error.what();
   }
   return "";
