@@ -18,9 +18,12 @@ constexpr std::uint64_t kCostsVersion = 1;  // of the format
 
 LinkCost read_link(const LocatedJson& costs, std::string_view key) {
   const LocatedJson& link = member(costs, key, "a file of costs");
-  check_keys(link, "a link", {"seconds", "seconds_per_byte"});
+  check_keys(link, "a link",
+             {"seconds", "seconds_per_byte", "cpu_seconds", "cpu_seconds_per_byte"});
   return {number_member(link, "seconds", "a link"),
-          number_member(link, "seconds_per_byte", "a link")};
+          number_member(link, "seconds_per_byte", "a link"),
+          number_member(link, "cpu_seconds", "a link"),
+          number_member(link, "cpu_seconds_per_byte", "a link")};
 }
 
 std::pair<std::size_t, double> read_point(const LocatedJson& point) {
@@ -85,8 +88,10 @@ std::map<std::string, MeasuredCodec> read_codecs(const LocatedJson& object) {
 }
 
 std::string text_of(const LinkCost& link) {
-  return fmt::format("{{\"seconds\": {}, \"seconds_per_byte\": {}}}", link.seconds,
-                     link.seconds_per_byte);
+  return fmt::format(
+      "{{\"seconds\": {}, \"seconds_per_byte\": {}, \"cpu_seconds\": {}, "
+      "\"cpu_seconds_per_byte\": {}}}",
+      link.seconds, link.seconds_per_byte, link.cpu_seconds, link.cpu_seconds_per_byte);
 }
 
 std::string text_of(const CostTable& table) {
@@ -139,7 +144,7 @@ Costs parse_costs(std::string_view text) {
   constexpr std::string_view kWhat = "a file of costs";
   check_keys(root, kWhat,
              {"gradwire_costs", "source", "host", "isa", "version", "inside", "between", "delay",
-              "threads", "interference", "codecs"});
+              "threads", "cores", "interference", "codecs"});
   const LocatedJson& version = member(root, "gradwire_costs", kWhat);
   require(version, Kind::count, "'gradwire_costs' is the format's version: expected 1");
   if (version.count != kCostsVersion) {
@@ -149,6 +154,8 @@ Costs parse_costs(std::string_view text) {
   const LocatedJson& threads = member(root, "threads", kWhat);
   require(threads, Kind::count, "'threads' is a whole number from 1 on: expected one");
   if (threads.count == 0) refuse_at(threads.place, "'threads' is 0: give at least 1");
+  const double cores = number_member(root, "cores", kWhat);
+  if (cores == 0) refuse_at(root.find("cores")->place, "'cores' is 0: give more, as 0.5");
   const double interference = number_member(root, "interference", kWhat);
   if (interference < 1) {
     refuse_at(root.find("interference")->place,
@@ -164,6 +171,7 @@ Costs parse_costs(std::string_view text) {
           .between = read_link(root, "between"),
           .delay = number_member(root, "delay", kWhat),
           .threads = threads.count,
+          .cores = cores,
           .interference = interference,
           .codecs = read_codecs(member(root, "codecs", kWhat))};
 }
@@ -184,12 +192,13 @@ std::string text_of(const Costs& costs) {
       "  \"between\": {},\n"
       "  \"delay\": {},\n"
       "  \"threads\": {},\n"
+      "  \"cores\": {},\n"
       "  \"interference\": {},\n"
       "  \"codecs\": {{\n{}\n  }}\n"
       "}}\n",
       kCostsVersion, quoted(costs.source), quoted(costs.host), quoted(costs.isa),
       quoted(costs.version), text_of(costs.inside), text_of(costs.between), costs.delay,
-      costs.threads, costs.interference, fmt::join(codecs, ",\n"));
+      costs.threads, costs.cores, costs.interference, fmt::join(codecs, ",\n"));
 }
 
 }  // namespace gradwire

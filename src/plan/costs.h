@@ -12,10 +12,13 @@
 
 namespace gradwire {
 
-/// A message takes `seconds` and `seconds_per_byte` times its bytes.
+/// A message takes `seconds` and `seconds_per_byte` times its bytes. Of that the processor of a
+/// rank is busy for `cpu_seconds` and so on, for one message that it sends and one that comes.
 struct LinkCost {
   double seconds = 0;
   double seconds_per_byte = 0;
+  double cpu_seconds = 0;
+  double cpu_seconds_per_byte = 0;
 
   double of(double bytes) const noexcept { return seconds + bytes * seconds_per_byte; }
 
@@ -61,11 +64,21 @@ struct Costs {
   /// ranks on two cores need 4 us for a message, and 7 ms beside threads that compute.
   double delay = 0;
   std::size_t threads = 1;  ///< that encode and decode, of each rank
+  /// Of a host, for each of its ranks. With fewer than two, computing, codecs and messages take
+  /// turns.
+  double cores = 1;
   double interference = 1;  ///< backward with exchanges under way, as a multiple of it alone
   std::map<std::string, MeasuredCodec> codecs;  ///< by `Codec::spec`; "none" for exact messages
 
   /// Throws `Error(invalid_argument)` that says how to measure a codec that is not among them.
   const MeasuredCodec& codec(const Codec& codec) const;
+
+  /// Gradients are computed and encoded by one device, which is no processor.
+  bool on_gpu() const noexcept { return isa == "gpu"; }
+  /// What encodes computes gradients, too, one thing at a time.
+  bool shares_compute() const noexcept { return on_gpu() || cores < 2; }
+  /// By which seconds of a processor become longer as ranks share it.
+  double processor_share() const noexcept { return on_gpu() || cores >= 1 ? 1 : 1 / cores; }
 
   friend bool operator==(const Costs&, const Costs&) = default;
 };

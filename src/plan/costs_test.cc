@@ -18,9 +18,9 @@ const char* const kExample = R"({
   "host": "node7",
   "isa": "avx2",
   "version": "0.1",
-  "inside": {"seconds": 1e-5, "seconds_per_byte": 2.5e-11},
-  "between": {"seconds": 4e-5, "seconds_per_byte": 8e-9},
-  "delay": 0.002, "threads": 2,
+  "inside": {"seconds": 1e-5, "seconds_per_byte": 2.5e-11, "cpu_seconds": 2e-6, "cpu_seconds_per_byte": 3e-11},
+  "between": {"seconds": 4e-5, "seconds_per_byte": 8e-9, "cpu_seconds": 0, "cpu_seconds_per_byte": 0},
+  "delay": 0.002, "threads": 2, "cores": 0.5,
   "interference": 1.25,
   "codecs": {
     "none": {"encode": [[1024, 0]], "decode": [[1024, 1e-6]], "bytes_per_element": 4},
@@ -60,10 +60,11 @@ TEST(Costs, are_read_as_they_stand) {
   EXPECT_EQ(costs.host, "node7");
   EXPECT_EQ(costs.isa, "avx2");
   EXPECT_EQ(costs.version, "0.1");
-  EXPECT_EQ(costs.inside, (LinkCost{1e-5, 2.5e-11}));
+  EXPECT_EQ(costs.inside, (LinkCost{1e-5, 2.5e-11, 2e-6, 3e-11}));
   EXPECT_DOUBLE_EQ(costs.between.of(1000), 4e-5 + 8e-6);
   EXPECT_EQ(costs.delay, 0.002);
   EXPECT_EQ(costs.threads, 2u);
+  EXPECT_EQ(costs.cores, 0.5);
   EXPECT_EQ(costs.interference, 1.25);
   EXPECT_EQ(costs.codecs.size(), 2u);
   EXPECT_DOUBLE_EQ(costs.codec(Codec::parse("sign")).encode.at(1536), 2e-6);
@@ -102,6 +103,7 @@ TEST(Costs, mistakes_are_named_with_their_line) {
       {"0.002", "-0.002", "line 9", {"'delay' is -0.002", "less than 0"}},
       {"\"threads\": 2", "\"threads\": 0", "line 9", {"at least 1"}},
       {"\"threads\": 2", "\"threads\": 1.5", "line 9", {"whole number", "1.5"}},
+      {"\"cores\": 0.5", "\"cores\": 0", "line 9", {"'cores' is 0", "more"}},
       {"1.25", "0.9", "line 10", {"'interference' is 0.9", "at least 1"}},
       {"\"codecs\": {", "\"codecs\": {}, \"more\": {", "line 11", {"unknown key 'more'"}},
       {"\"none\"", "\"nine\"", "line 12", {"nine", "uniform"}},
@@ -159,10 +161,11 @@ RC_GTEST_PROP(Costs, any_costs_round_trip, ()) {
               .host = *rc::gen::container<std::string>(rc::gen::inRange(' ', '~')),
               .isa = "avx2",
               .version = "0.1",
-              .inside = {any_seconds(), any_seconds()},
-              .between = {any_seconds(), any_seconds()},
+              .inside = {any_seconds(), any_seconds(), any_seconds(), any_seconds()},
+              .between = {any_seconds(), any_seconds(), any_seconds(), any_seconds()},
               .delay = any_seconds(),
               .threads = *rc::gen::inRange<std::size_t>(1, 65),
+              .cores = any_seconds(),
               .interference = 1 + any_seconds(),
               .codecs = {}};
   for (const char* spec : {"none", "sign", "topk:density=0.01"}) {

@@ -1,11 +1,16 @@
 #include "plan/forecast.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace gradwire {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kSameTime = 1e-12;  // seconds, that sums of the same differ by at most
+constexpr std::uint16_t kPreparation = ~std::uint16_t{0};
+constexpr auto kCodec = static_cast<std::size_t>(Resource::codec);
 
 std::size_t index_of(Resource resource) { return static_cast<std::size_t>(resource); }
 
@@ -16,17 +21,17 @@ class Forecast::Run {
  public:
   Run(const Forecast& forecast, State& state) : forecast_(forecast), state_(state) {}
 
-  std::size_t changed = ~std::size_t{0};  // this tensor has
-  const Chain* other = nullptr;           // another chain
-  std::vector<double>* ends = nullptr;    // of exchanges
+  std::size_t changed = ~std::size_t{0};           // this tensor has
+  const Chain* other = nullptr;                    // another chain
+  std::vector<double>* ends = nullptr;             // of exchanges
+  std::vector<Interval>* intervals = nullptr;      // all there are
 
   /// Until a tensor becomes ready, at whose time it is then; or until all is done. False: the
   /// latter.
   bool to_next_ready() {
     while (true) {
-      const double ready = next_ready();
       std::size_t server = kResources;
-      double first = ready;
+      double first = next_ready();
       for (std::size_t i = 0; i < kResources; ++i) {
         const Server& each = state_.servers[i];
         if (!each.idle() && each.done < first) {
@@ -35,89 +40,129 @@ class Forecast::Run {
         }
       }
       if (first == kNever) return false;
-      state_.time = first;
+      state_.time = std::max(state_.time, first);
       if (server == kResources) return true;
-      if (finish(server)) return true;
+      finish(server);
     }
   }
 
   void begin_computing() {
-    if (!forecast_.shares_compute_ || state_.next >= forecast_.chains_.size()) return;
+    if (state_.next >= forecast_.chains_.size()) return;
     const auto& tensors = forecast_.workload_.tensors;
     const double last = state_.next == 0 ? 0 : tensors[state_.next - 1].ready_seconds;
-    push(index_of(Resource::codec), {kComputing, 0, tensors[state_.next].ready_seconds - last});
+    state_.computing_left = tensors[state_.next].ready_seconds - last;
+    state_.computing_since = state_.time;
   }
 
   /// The tensor that has become ready begins its exchange, and the next is computed.
   void begin_exchange() {
-    const std::size_t tensor = state_.next++;
+    const std::size_t tensor = state_.next;
+    account_computing();
+    ++state_.next;
     state_.computed = state_.time;
-    ++state_.under_way;
-    begin(tensor, 0);
     begin_computing();
+    ++state_.under_way;
+    const Chain& chain = chain_of(tensor);
+    if (chain.preparation > 0) {
+      push(kCodec, {static_cast<std::uint32_t>(tensor), 0, kPreparation, chain.preparation});
+    } else {
+      begin_pieces(tensor);
+    }
   }
 
  private:
   const Chain& chain_of(std::size_t tensor) const {
     return other != nullptr && tensor == changed ? *other : *forecast_.chains_[tensor];
   }
-  /// When the next tensor is ready, unless computing is a task.
+  /// Seconds of computing in a second.
+  double computing_rate() const {
+    if (forecast_.sharing_.one_device) return state_.servers[kCodec].idle() ? 1 : 0;
+    return state_.under_way == 0 ? 1 : 1 / forecast_.sharing_.interference;
+  }
   double next_ready() const {
-    if (forecast_.shares_compute_ || state_.next >= forecast_.chains_.size()) return kNever;
-    return forecast_.workload_.tensors[state_.next].ready_seconds;
+    const double rate = computing_rate();
+    if (rate == 0 || state_.next >= forecast_.chains_.size()) return kNever;
+    return state_.computing_since + state_.computing_left / rate;
+  }
+  /// Before its rate changes.
+  void account_computing() {
+    if (state_.next >= forecast_.chains_.size()) return;
+    const double rate = computing_rate();
+    const double since = std::exchange(state_.computing_since, state_.time);
+    if (rate == 0 || since == state_.time) return;
+    state_.computing_left = std::max(0.0, state_.computing_left - rate * (state_.time - since));
+    if (intervals == nullptr) return;
+    intervals->push_back({Interval::Kind::computing, state_.next, 0, Resource::codec, 0, since,
+                          state_.time});
   }
   void push(std::size_t server, Waiting job) {
     Server& to = state_.servers[server];
-    const bool idle = to.idle();
-    if (idle) {
-      to.queue.clear();
-      to.first = 0;
-    }
-    to.queue.push_back(job);
-    if (idle) serve(to);
+    if (!to.idle()) return to.queue.push_back(job);
+    if (server == kCodec) account_computing();
+    to.queue.assign(1, job);
+    to.first = 0;
+    serve(to);
   }
   void serve(Server& server) { server.done = state_.time + server.queue[server.first].seconds; }
 
-  /// The server's task is done. True when that was the computing of a gradient.
-  bool finish(std::size_t index) {
+  /// The server's task is done.
+  void finish(std::size_t index) {
     Server& server = state_.servers[index];
-    const Waiting job = server.queue[server.first++];
-    const bool computing = job.tensor == kComputing;
-    if (!computing) state_.left[index] -= job.seconds;
+    const Waiting job = server.queue[server.first];
+    if (intervals != nullptr) record(index, job);
+    state_.left[index] -= job.seconds;
+    if (index == kCodec) account_computing();
+    ++server.first;
     if (!server.idle()) serve(server);
-    if (computing) return true;
-    if (--state_.beside[job.tensor] > 0) return false;
-    const Chain& chain = chain_of(job.tensor);
-    std::size_t next = job.task + 1;
-    while (next < chain.size() && chain[next].beside) ++next;
-    begin(job.tensor, next);
-    return false;
+    if (job.task == kPreparation) return begin_pieces(job.tensor);
+    if (--state_.beside[job.tensor][job.piece] > 0) return;
+    const std::vector<Task>& tasks = chain_of(job.tensor).tasks;
+    std::size_t next = job.task + std::size_t{1};
+    while (next < tasks.size() && tasks[next].beside) ++next;
+    begin(job.tensor, job.piece, next);
+  }
+
+  void record(std::size_t index, const Waiting& job) const {
+    const bool task = job.task != kPreparation;
+    intervals->push_back({task ? Interval::Kind::task : Interval::Kind::preparing, job.tensor,
+                          job.piece, static_cast<Resource>(index), task ? job.task : std::size_t{0},
+                          state_.time - job.seconds, state_.time});
+  }
+
+  void begin_pieces(std::size_t tensor) {
+    const Chain& chain = chain_of(tensor);
+    state_.pieces_left[tensor] = static_cast<std::uint8_t>(chain.pieces);
+    for (std::uint32_t piece = 0; piece < chain.pieces; ++piece) begin(tensor, piece, 0);
   }
 
   /// A task and those beside it.
-  void begin(std::size_t tensor, std::size_t task) {
-    const Chain& chain = chain_of(tensor);
-    if (task >= chain.size()) {
-      --state_.under_way;
-      state_.end = std::max(state_.end, state_.time);
-      if (ends != nullptr) (*ends)[tensor] = state_.time;
-      return;
-    }
+  void begin(std::size_t tensor, std::uint32_t piece, std::size_t task) {
+    const std::vector<Task>& tasks = chain_of(tensor).tasks;
+    if (task >= tasks.size()) return finish_piece(tensor);
     do {
-      ++state_.beside[tensor];
-      push(index_of(chain[task].resource), {static_cast<std::uint32_t>(tensor),
-                                            static_cast<std::uint32_t>(task), chain[task].seconds});
+      ++state_.beside[tensor][piece];
+      push(index_of(tasks[task].resource),
+           {static_cast<std::uint32_t>(tensor), static_cast<std::uint16_t>(piece),
+            static_cast<std::uint16_t>(task), tasks[task].seconds});
       ++task;
-    } while (task < chain.size() && chain[task].beside);
+    } while (task < tasks.size() && tasks[task].beside);
+  }
+
+  void finish_piece(std::size_t tensor) {
+    if (--state_.pieces_left[tensor] > 0) return;
+    account_computing();
+    --state_.under_way;
+    state_.end = std::max(state_.end, state_.time);
+    if (ends != nullptr) (*ends)[tensor] = state_.time;
   }
 
   const Forecast& forecast_;
   State& state_;
 };
 
-Forecast::Forecast(const Workload& workload, bool shares_compute)
+Forecast::Forecast(const Workload& workload, const Sharing& sharing)
     : workload_(workload),
-      shares_compute_(shares_compute),
+      sharing_(sharing),
       states_(workload.tensors.size() / kMarks + 1),
       marks_(workload.tensors.size()),
       ends_(workload.tensors.size()),
@@ -133,10 +178,9 @@ Forecast::Mark Forecast::mark_of(const State& state) {
   Mark mark{state.time, state.under_way == 0, state.left};
   for (std::size_t i = 0; i < kResources; ++i) {
     const Server& server = state.servers[i];
-    if (server.idle() || server.queue[server.first].tensor == kComputing) continue;
-    // Of the task that is under way only the rest.
-    const Waiting& job = server.queue[server.first];
-    mark.left[i] -= job.seconds - (server.done - state.time);
+    if (server.idle()) continue;
+    const double rest = server.done - state.time;
+    mark.left[i] -= server.queue[server.first].seconds - rest;
   }
   return mark;
 }
@@ -160,22 +204,28 @@ void Forecast::simulate_from(std::size_t tensor) {
   step_seconds_ = end_of_step(state.computed, state.end);
 }
 
+/// The first tensor has become ready.
+Forecast::State Forecast::first_state() const {
+  State state;
+  state.beside.resize(chains_.size());
+  state.pieces_left.resize(chains_.size());
+  for (const Chain* chain : chains_) {
+    const auto busy = busy_seconds(*chain);
+    for (std::size_t i = 0; i < kResources; ++i) state.left[i] += busy[i];
+  }
+  Run run(*this, state);
+  run.begin_computing();
+  run.to_next_ready();
+  return state;
+}
+
 void Forecast::set(std::span<const Chain* const> chains) {
   chains_.assign(chains.begin(), chains.end());
-  State begin;
-  begin.beside.resize(chains.size());
-  for (const Chain* chain : chains) {
-    const auto busy = busy_seconds(*chain);
-    for (std::size_t i = 0; i < kResources; ++i) begin.left[i] += busy[i];
-  }
   if (chains_.empty()) {
     step_seconds_ = end_of_step(0, 0);
     return;
   }
-  Run run(*this, begin);
-  run.begin_computing();
-  run.to_next_ready();
-  states_[0] = begin;
+  states_[0] = first_state();
   simulate_from(0);
 }
 
@@ -205,12 +255,26 @@ double Forecast::with(std::size_t tensor, const Chain& chain, double limit) cons
   run.other = &chain;
   do {
     const std::size_t i = state.next;
-    if (i > tensor && state.under_way == 0 && marks_[i].idle && marks_[i].time == state.time) {
+    if (i > tensor && state.under_way == 0 && marks_[i].idle && std::abs(marks_[i].time - state.time) < kSameTime) {
       return end_of_step(computed_, std::max(state.end, ends_from_[i]));
     }
     run.begin_exchange();
   } while (run.to_next_ready());
   return end_of_step(state.computed, state.end);
+}
+
+std::vector<Interval> Forecast::timeline() const {
+  std::vector<Interval> intervals;
+  if (chains_.empty()) return intervals;
+  State state = first_state();
+  intervals.push_back(
+      {Interval::Kind::computing, 0, 0, Resource::codec, 0, 0, state.time});
+  Run run(*this, state);
+  run.intervals = &intervals;
+  do {
+    run.begin_exchange();
+  } while (run.to_next_ready());
+  return intervals;
 }
 
 }  // namespace gradwire

@@ -1,8 +1,10 @@
 // Predicts a step of training: when every tensor's exchange ends, and with them the step.
 //
-// Tensors are ready one after the other. Each then passes its chain of tasks, and every resource
-// serves one task at a time, in the order in which they come. Where codecs share a device with the
-// computing of gradients, that is a task of it like any other.
+// Tensors are ready one after the other. Each then passes its chain of tasks, piece after piece, and
+// every resource serves one task at a time, in the order in which they come. Where codecs share a
+// processor with the computing of gradients, that goes on whenever they leave it alone, as the
+// system wakes up whoever waited for a message. Where they do not, it goes on more slowly beside
+// exchanges.
 //
 // To try another chain of one tensor, time goes on from that tensor, until all is as it was: when
 // nothing is under way in either case.
@@ -20,10 +22,27 @@
 
 namespace gradwire {
 
+/// What computing and exchanging do to one another.
+struct Sharing {
+  bool one_device = false;  ///< codecs and gradients take turns
+  double interference = 1;  ///< otherwise: computing beside exchanges, as a multiple of it alone
+};
+
+/// Something that was done for a tensor, or the computing of its gradient.
+struct Interval {
+  enum class Kind : std::uint8_t { computing, preparing, task };
+  Kind kind;
+  std::size_t tensor;
+  std::uint32_t piece;
+  Resource resource;  ///< of computing: `codec`, also where that has a device of its own
+  std::size_t task;   ///< of the chain
+  double begin;       ///< seconds after backward has begun
+  double end;
+};
+
 class Forecast {
  public:
-  /// `shares_compute`: codecs and gradients take turns on one device.
-  Forecast(const Workload& workload, bool shares_compute);
+  Forecast(const Workload& workload, const Sharing& sharing);
 
   /// Chains of all tensors, which must outlive the forecast.
   void set(std::span<const Chain* const> chains);
@@ -40,14 +59,19 @@ class Forecast {
   /// Whether nothing is under way when a later tensor becomes ready: to shorten this one's exchange
   /// would only widen that gap.
   bool before_bubble(std::size_t tensor) const noexcept { return tensor < bubble_; }
+  /// When each tensor's exchange ends, after backward has begun.
+  double end_of(std::size_t tensor) const noexcept { return ends_[tensor]; }
+
+  /// All that is done, in the order in which it ends.
+  std::vector<Interval> timeline() const;
 
  private:
   static constexpr std::size_t kMarks = 8;  // tensors from one state that is remembered to the next
-  static constexpr std::uint32_t kComputing = ~std::uint32_t{0};
 
   struct Waiting {
-    std::uint32_t tensor;  // or kComputing
-    std::uint32_t task;
+    std::uint32_t tensor;
+    std::uint16_t piece;
+    std::uint16_t task;  // or kPreparation
     double seconds;
   };
   /// Serves one task after the other.
@@ -60,8 +84,12 @@ class Forecast {
   };
   struct State {
     std::array<Server, kResources> servers{};
-    std::vector<std::uint16_t> beside{};  // by tensor: tasks under way
-    std::size_t next = 0;                 // tensor that is computed
+    /// By tensor and piece: tasks under way.
+    std::vector<std::array<std::uint8_t, Chain::kMostPieces>> beside{};
+    std::vector<std::uint8_t> pieces_left{};  // by tensor, of those that have begun
+    std::size_t next = 0;                     // tensor that is computed
+    double computing_left = 0;                // seconds of it, at `computing_since`
+    double computing_since = 0;
     double time = 0;
     double computed = 0;                    // when the last gradient was
     double end = 0;                         // of the last exchange
@@ -77,12 +105,13 @@ class Forecast {
 
   class Run;
   static Mark mark_of(const State& state);
+  State first_state() const;
 
   double end_of_step(double computed, double exchanged) const noexcept;
   void simulate_from(std::size_t tensor);
 
   const Workload& workload_;
-  const bool shares_compute_;
+  const Sharing sharing_;
   std::vector<const Chain*> chains_;
   std::vector<State> states_;  // when every kMarks-th tensor is computed
   std::vector<Mark> marks_;

@@ -80,7 +80,8 @@ class Walk {
                       .messages = messages,
                       .sent = sent,
                       .received = sent,
-                      .total = circles * per_host_ * sent});
+                      .total = circles * per_host_ * sent,
+                      .of_rank = sent});
   }
   /// Of each of `ranks` of a host, as much as it receives.
   void between(double messages, double sent, double ranks) {
@@ -89,7 +90,8 @@ class Walk {
                       .messages = messages,
                       .sent = ranks * sent,
                       .received = ranks * sent,
-                      .total = hosts_ * ranks * sent});
+                      .total = hosts_ * ranks * sent,
+                      .of_rank = sent});
   }
 
   /// One rank of each circle sends or receives all there is. Of ranks of all hosts the tree between
@@ -100,7 +102,8 @@ class Walk {
               .messages = messages,
               .sent = sent,
               .received = received,
-              .total = total};
+              .total = total,
+              .of_rank = std::max(sent, received)};
     if (level == Level::all && hosts_ == 1) load.kind = Load::Kind::inside;
     if (level == Level::inside) load.total *= hosts_;
     if (level == Level::between) {

@@ -37,7 +37,8 @@ struct Load {
   double messages = 0;  ///< one after the other
   double sent = 0;
   double received = 0;
-  double total = 0;  ///< that all ranks send
+  double total = 0;    ///< that all ranks send
+  double of_rank = 0;  ///< that the busiest rank sends or receives
 
   friend bool operator==(const Load&, const Load&) = default;
 };

@@ -6,6 +6,9 @@
 
 namespace gradwire {
 
+/// For all messages of a piece, of a communicator whose user has no wish.
+inline constexpr std::size_t kLaneBytes = std::size_t{8} << 20;
+
 /// What pieces of tensors must fit.
 struct PieceLimits {
   std::uint32_t ranks = 1;

@@ -45,6 +45,13 @@ std::vector<Template> templates_for(const Cluster& cluster, const SelectionOptio
   return result;
 }
 
+const Codec& exact_codec() {
+  static const Codec codec = Codec::parse("none");
+  return codec;
+}
+
+const MeasuredCodec kNothing{};
+
 /// One way for tensors of one size.
 struct Candidate {
   const Template* of;
@@ -55,15 +62,6 @@ struct Candidate {
 
   bool exact() const { return codec == nullptr; }
 };
-
-double alone(const Chain& chain) {
-  double begin = 0, end = 0;
-  for (const Task& task : chain) {
-    if (!task.beside) begin = end;
-    end = std::max(end, begin + task.seconds);
-  }
-  return end;
-}
 
 /// Whether a second one needs at least as much of everything.
 bool beats(const Candidate& a, const Candidate& b) {
@@ -80,7 +78,7 @@ using Front = std::vector<Candidate>;
 class Fronts {
  public:
   Fronts(const Cluster& cluster, const Costs& costs, const SelectionOptions& options)
-      : options_(options), templates_(templates_for(cluster, options)), maker_(costs) {
+      : options_(options), templates_(templates_for(cluster, options)), maker_(costs, cluster) {
     for (const Codec& codec : options_.codecs) measured_.push_back(&costs.codec(codec));
   }
 
@@ -95,7 +93,7 @@ class Fronts {
   void each_way(Visit visit) const {
     for (const Template& each : templates_) {
       if (each.encodings == 0) {
-        visit([&](std::size_t elements) { return candidate(each, nullptr, {}, elements); });
+        visit([&](std::size_t elements) { return candidate(each, nullptr, kNothing, elements); });
         continue;
       }
       for (std::size_t i = 0; i < measured_.size(); ++i) {
@@ -123,9 +121,10 @@ class Fronts {
 
   Candidate candidate(const Template& each, const Codec* codec, const MeasuredCodec& measured,
                       std::size_t elements) const {
-    Chain chain = maker_.make(each.loads, measured, elements);
+    Chain chain =
+        maker_.make(each.loads, codec == nullptr ? exact_codec() : *codec, measured, elements);
     const auto busy = busy_seconds(chain);
-    const double seconds = alone(chain);
+    const double seconds = seconds_alone(chain);
     return {&each, codec, std::move(chain), busy, seconds};
   }
 
@@ -172,7 +171,7 @@ class Selector {
            const SelectionOptions& options)
       : workload_(workload),
         fronts_(cluster, costs, options),
-        forecast_(workload, options.shares_compute) {
+        forecast_(workload, {costs.shares_compute(), costs.interference}) {
     for (const WorkloadTensor& tensor : workload.tensors) {
       fronts_of_.push_back(&fronts_.of(tensor.elements));
     }
@@ -350,7 +349,6 @@ Selection select(const Workload& workload, const Cluster& cluster, const Costs& 
   const Joined joined = join_small(workload);
   Selector selector(joined.workload, cluster, costs, options);
   selector.run();
-  static const Codec kExact = Codec::parse("none");
   Selection selection{
       {}, selector.forecast().step_seconds(), selector.forecast().exposed_seconds()};
   for (std::size_t i = 0; i < workload.tensors.size(); ++i) {
@@ -358,7 +356,7 @@ Selection select(const Workload& workload, const Cluster& cluster, const Costs& 
     const Candidate& choice = selector.choice(group);
     const bool small = joined.leader_of[group] != i;
     const bool exact = small || choice.exact();
-    selection.choices.push_back({choice.of->option, exact ? kExact : *choice.codec,
+    selection.choices.push_back({choice.of->option, exact ? exact_codec() : *choice.codec,
                                  small ? fmt::format("small: travels with {}",
                                                      workload.tensors[joined.leader_of[group]].name)
                                        : selector.reason(group)});

@@ -22,7 +22,6 @@ namespace gradwire {
 struct SelectionOptions {
   std::vector<Codec> codecs{};       ///< that may be taken; without any all is exact
   std::uint32_t most_encodings = 8;  ///< of a number, by codecs, on its way
-  bool shares_compute = false;       ///< as in `Forecast`
 };
 
 /// How one tensor travels.

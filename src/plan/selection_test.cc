@@ -45,16 +45,16 @@ Workload random_workload(std::mt19937& random, std::size_t tensors) {
 /// The shortest step of all combinations of these options.
 double brute_force(const Workload& workload, const Cluster& cluster, const Costs& costs,
                    const std::vector<Option>& options) {
-  const ChainMaker maker(costs);
+  const ChainMaker maker(costs, cluster);
   const std::size_t tensors = workload.tensors.size();
   std::vector<std::vector<Chain>> chains(tensors);
   for (std::size_t i = 0; i < tensors; ++i) {
     for (const Option& option : options) {
-      chains[i].push_back(maker.make(loads_of(option, 1, cluster), costs.codec(kSign),
+      chains[i].push_back(maker.make(loads_of(option, 1, cluster), kSign, costs.codec(kSign),
                                      workload.tensors[i].elements));
     }
   }
-  Forecast forecast(workload, false);
+  Forecast forecast(workload, {costs.shares_compute(), costs.interference});
   std::vector<std::size_t> digits(tensors);
   double least = 1e9;
   for (bool more = true; more;) {
@@ -102,9 +102,10 @@ TEST(Selection, is_never_behind_plain_or_all_compressed) {
   for (const char* name : {"vgg16", "resnet101", "bert-base", "lstm"}) {
     for (const double rate : {1.25e7, 1.25e8, 3e9, 1e11}) {
       const Workload workload = model_workload(name, default_step_seconds(name));
-      for (const bool shares : {false, true}) {
-        const SelectionOptions options{.codecs = {kSign}, .shares_compute = shares};
-        const Costs costs = some_costs(1 / rate);
+      for (const double cores : {1, 4}) {
+        const SelectionOptions options{.codecs = {kSign}};
+        Costs costs = some_costs(1 / rate);
+        costs.cores = cores;
         const Selection selection = select(workload, {8, 8}, costs, options);
         const Baselines base = baselines(workload, {8, 8}, costs, options);
         SCOPED_TRACE(std::string(name) + ", " + std::to_string(rate));

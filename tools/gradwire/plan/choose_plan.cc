@@ -25,9 +25,6 @@
 namespace gradwire::cli {
 namespace {
 
-/// Codecs run where gradients are computed. On a CPU they have threads of their own.
-constexpr std::string_view kGpu = "gpu";
-
 struct Options {
   std::string model, workload, profile;
   double step_milliseconds = 0;
@@ -106,8 +103,7 @@ Answer answer(const Options& options) {
   answer.workload = workload_of(options);
   answer.costs = costs_of(options);
   const SelectionOptions selecting{.codecs = codecs_of(options, answer.costs),
-                                   .most_encodings = options.most_encodings,
-                                   .shares_compute = answer.costs.isa == kGpu};
+                                   .most_encodings = options.most_encodings};
   answer.selection = select(answer.workload, options.cluster, answer.costs, selecting);
   answer.baselines = baselines(answer.workload, options.cluster, answer.costs, selecting);
   return answer;
