@@ -267,8 +267,6 @@ std::vector<Interval> Forecast::timeline() const {
   std::vector<Interval> intervals;
   if (chains_.empty()) return intervals;
   State state = first_state();
-  intervals.push_back(
-      {Interval::Kind::computing, 0, 0, Resource::codec, 0, 0, state.time});
   Run run(*this, state);
   run.intervals = &intervals;
   do {
