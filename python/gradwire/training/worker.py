@@ -27,6 +27,8 @@ about itself, and at the end one with what all ranks measured, means over ranks:
     wire_bytes_from   who counted: `eth0` (the kernel, at the interface of this rank alone),
                       `lo` (the same, divided by the ranks that share it) or `gradwire` (the
                       library, without headers of the network)
+    workload          when gradients are ready (docs/workload.md), by the probes
+    plan              how gradients travelled (docs/plan.md), of methods of gradwire
 
 The first steps, at most WARMUP_STEPS, count for losses alone.
 """
@@ -53,6 +55,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from . import data, methods, models, recipes, wire
+from .workload import Workload
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 
@@ -107,6 +110,7 @@ class Trainer:
             )
         self._schedule = recipes.schedule(self._optimizer, options.steps)
         self._batches = self._load(recipe, options)
+        self._workload = Workload(model)
         self.measured = Measured()
 
     def _load(self, recipe: recipes.Recipe, options: argparse.Namespace) -> Iterator[data.Batch]:
@@ -168,10 +172,28 @@ class Trainer:
         dist.barrier()
         start = time.perf_counter()
         with self._replica.no_sync():
-            F.cross_entropy(self._replica(inputs), targets).backward()
+            loss = F.cross_entropy(self._replica(inputs), targets)
+            with self._workload.backward():
+                loss.backward()
         self.measured.gradient_seconds.append(time.perf_counter() - start)
         self._optimizer.zero_grad()
         dist.barrier()
+
+    def workload(self, name: str, compute_seconds: float) -> dict:
+        """All ranks call it together."""
+        mine = self._workload.ready_seconds(), statistics.median(self._workload.backward_seconds)
+        of_ranks = [mine] * self._ranks
+        dist.all_gather_object(of_ranks, mine)
+        backward = statistics.fmean(seconds for _, seconds in of_ranks)
+        return self._workload.as_json(name, max(0.0, compute_seconds - backward), of_ranks)
+
+    def plan(self) -> dict:
+        """How gradients travelled, if gradwire carried them."""
+        if not methods.is_gradwire(self._method):
+            return {}
+        import gradwire.torch
+
+        return {"plan": json.loads(gradwire.torch.plan(self._replica).json())}
 
     @property
     def wire_bytes_from(self) -> str:
@@ -237,6 +259,8 @@ def train(options: argparse.Namespace) -> None:
             "exposed_seconds": step_seconds - timed.compute_seconds(),
             "wire_bytes_per_step": statistics.median(timed.wire_bytes),
             "wire_bytes_from": trainer.wire_bytes_from,
+            "workload": trainer.workload(options.model, timed.compute_seconds()),
+            **trainer.plan(),
         }
     )
 

@@ -12,13 +12,12 @@
 #include <vector>
 
 #include "bench/training_methods.h"
+#include "bench/training_run.h"
 #include "gradwire/error.h"
 #include "machine/measure.h"
 #include "plan/link_rate.h"
 #include "run/interruption.h"
-#include "run/python_interpreter.h"
 #include "run/rank_stage.h"
-#include "run/scratch_folder.h"
 #include "subcommands.h"
 #include "terminal/json_output.h"
 #include "terminal/progress.h"
@@ -83,43 +82,20 @@ class Training {
 
  private:
   Json run(const std::string& method, unsigned seed) {
-    Json last;
-    stage_.run(arguments_of(method, seed), [&](std::string_view line) {
-      last = Json::parse(line);
-      if (last.contains("step")) show_step(method, last);
-    });
+    Json last = runs_.run(stage_,
+                          {.model = options_.model,
+                           .method = method,
+                           .optimizer = options_.optimizer,
+                           .steps = options_.steps,
+                           .seed = seed,
+                           .batch = options_.batch,
+                           .evaluate = options_.evaluate,
+                           .link = options_.link,
+                           .python = options_.python},
+                          [&](const Json& step) { show_step(method, step); });
     last["seed"] = seed;
     if (!options_.json && isatty(STDERR_FILENO) == 0) say_end(method, last);
     return last;
-  }
-
-  std::vector<std::string> arguments_of(const std::string& method, unsigned seed) {
-    std::vector<std::string> arguments{find_python(options_.python),
-                                       "-m",
-                                       "gradwire.training.worker",
-                                       "--model",
-                                       options_.model,
-                                       "--method",
-                                       method,
-                                       "--optimizer",
-                                       options_.optimizer,
-                                       "--steps",
-                                       std::to_string(options_.steps),
-                                       "--seed",
-                                       std::to_string(seed),
-                                       "--batch",
-                                       std::to_string(options_.batch),
-                                       "--interface",
-                                       stage_.has_hosts() ? TestHosts::kInterface : "lo",
-                                       "--store",
-                                       fmt::format("{}/store{}", scratch_.path(), stores_++),
-                                       "--data",
-                                       scratch_.path()};
-    if (options_.evaluate) arguments.emplace_back("--evaluate");
-    if (stage_.has_hosts() && parse_link_rate(options_.link).limited()) {
-      arguments.insert(arguments.end(), {"--link", options_.link});
-    }
-    return arguments;
   }
 
   void show_step(const std::string& method, const Json& step) {
@@ -144,9 +120,8 @@ class Training {
   const Options& options_;
   const std::vector<std::string> methods_;
   const RankStage& stage_;
-  const ScratchFolder scratch_;
+  TrainingRuns runs_;
   Progress progress_;
-  unsigned stores_ = 0;
 };
 
 Timings over_seeds(const std::vector<Json>& runs, const char* key) {

@@ -93,7 +93,9 @@ double add_codecs(Costs& costs, const std::vector<Codec>& codecs, const Options&
 LinkCost at_rate(const LinkCost& loopback, LinkRate rate) {
   if (!rate.limited()) return loopback;
   const double wire = 1 / (rate.bytes_per_second() * kPayloadShare);
-  return {loopback.seconds, std::max(wire, loopback.seconds_per_byte)};
+  LinkCost link = loopback;
+  link.seconds_per_byte = std::max(wire, loopback.seconds_per_byte);
+  return link;
 }
 
 void add_links(Costs& costs, const Options& options) {
@@ -115,7 +117,8 @@ void add_links(Costs& costs, const Options& options) {
 }
 
 Costs costs_of(const MachineIdentity& machine) {
-  const auto cores = std::max(1U, std::thread::hardware_concurrency() / 2);  // of each of two ranks
+  const double cores_of_rank = std::thread::hardware_concurrency() / 2.0;  // of each of two
+  const auto cores = std::max(1U, static_cast<unsigned>(cores_of_rank));
   const std::string date = fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)));
   return {.source = fmt::format("measured on {}, {}", machine.host, date),
           .host = machine.host,
@@ -124,6 +127,7 @@ Costs costs_of(const MachineIdentity& machine) {
           .inside = {},
           .between = {},
           .threads = std::max(1U, codec_threads(cores, 0)),
+          .cores = cores_of_rank,
           .codecs = {}};
 }
 
@@ -153,11 +157,16 @@ void write_file(const fs::path& path, const std::string& text) {
 std::string microseconds(double seconds) { return fmt::format("{:.1f}", 1e6 * seconds); }
 
 void show_links(const Costs& costs) {
-  TextTable table({{"link", "", Align::left}, {"latency", "us"}, {"bandwidth", "GB/s"}});
+  TextTable table({{"link", "", Align::left},
+                   {"latency", "us"},
+                   {"bandwidth", "GB/s"},
+                   {"processor", "us"},
+                   {"processor", "us/MB"}});
   const auto add = [&](const char* name, const LinkCost& link) {
     const double rate = 1e-9 / link.seconds_per_byte;
     table.add_row({name, microseconds(link.seconds),
-                   link.seconds_per_byte > 0 ? fmt::format("{:.3f}", rate) : "any"});
+                   link.seconds_per_byte > 0 ? fmt::format("{:.3f}", rate) : "any",
+                   microseconds(link.cpu_seconds), microseconds(1e6 * link.cpu_seconds_per_byte)});
   };
   add("two ranks of this host", costs.inside);
   add("two hosts", costs.between);

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
+#include <limits>
 #include <thread>
+#include <utility>
 
 #include "calibrate/busy_cores.h"
 #include "gradwire/communicator.h"
@@ -19,6 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSizes[] = {1, 1U << 14U, 1U << 16U, 1U << 18U, 1U << 20U, 1U << 22U};
+constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kLongestGather = 0.2;                     // seconds; larger ones are left out
 constexpr unsigned kBlock = 5;                             // gathers
 constexpr std::size_t kExchanged = std::size_t{1} << 20U;  // elements, beside computing
@@ -58,14 +62,14 @@ class Rank {
     GatherTimes times;
     for (const std::size_t elements : kSizes) {
       const double first = gather(elements);
-      times.emplace_back(elements, first);
+      times.push_back({elements, first, kNever});
       if (!agreed(first < kLongestGather)) break;
-      times.back().second = gather_block(elements);
+      gather_block(times.back());
     }
     for (unsigned round = 1; round < rounds_.gathers; ++round) {
       const std::chrono::duration<double> elapsed = Clock::now() - begin;
       if (!agreed(elapsed.count() < rounds_.most_seconds)) break;
-      for (auto& [elements, seconds] : times) seconds = std::min(seconds, gather_block(elements));
+      for (GatherTime& time : times) gather_block(time);
     }
     return times;
   }
@@ -100,10 +104,21 @@ class Rank {
     return work.statistics().seconds;
   }
 
-  double gather_block(std::size_t elements) {
+  /// Takes what is less than before.
+  void gather_block(GatherTime& time) {
+    const double barriers = cpu_seconds([&] { ranks_.barrier().wait(); });
     Timings timings;
-    for (unsigned i = 0; i < kBlock; ++i) timings.add(gather(elements));
-    return timings.median();
+    const double cpu = cpu_seconds([&] { timings.add(gather(time.elements)); });
+    time.seconds = std::min(time.seconds, timings.median());
+    time.cpu_seconds = std::min(time.cpu_seconds, std::max(0.0, cpu - barriers));
+  }
+
+  /// Of this process, per call.
+  template <class Call>
+  static double cpu_seconds(Call call) {
+    const std::clock_t begin = std::clock();
+    for (unsigned i = 0; i < kBlock; ++i) call();
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / kBlock;
   }
 
   /// What rank 0 thinks.
@@ -163,7 +178,11 @@ ExchangeTimes measure_exchanges(const RankStage& stage, const ExchangeEffort& ef
   std::string text;
   stage.run(arguments, [&](std::string_view line) { text += line; });
   const Json found = Json::parse(text);
-  return {.gathers = found.at("gathers").get<GatherTimes>(),
+  GatherTimes gathers;
+  for (const Json& each : found.at("gathers")) {
+    gathers.push_back({each.at(0), each.at(1), each.at(2)});
+  }
+  return {.gathers = std::move(gathers),
           .delay = found.at("delay").get<double>(),
           .interference = found.at("interference").get<double>()};
 }
@@ -176,25 +195,33 @@ void run_exchange_rank(const std::string& store, const ExchangeEffort& effort) {
   Rank rank(*ranks, effort.quick ? kQuick : kUsual);
   const GatherTimes gathers = rank.gathers();
   Json found;
-  found["gathers"] = gathers;
-  found["delay"] = std::max(0.0, rank.busy_message_seconds() - gathers.front().second);
+  for (const GatherTime& time : gathers) {
+    found["gathers"].push_back({time.elements, time.seconds, time.cpu_seconds});
+  }
+  found["delay"] = std::max(0.0, rank.busy_message_seconds() - gathers.front().seconds);
   found["interference"] = rank.interference();
   ranks->barrier().wait();
   if (ranks->rank() == 0) print_json(found);
 }
 
 LinkCost link_cost(const GatherTimes& times, const MeasuredCodec& exact) {
-  const auto on_the_way = [&](const GatherTimes::value_type& time) {
-    const auto& [elements, seconds] = time;
-    return std::max(0.0, seconds - exact.encode.at(elements) - exact.decode.at(elements));
+  // The latency of the smallest, and what others take longer by byte.
+  const auto line = [&](double GatherTime::*seconds) {
+    const auto on_the_way = [&](const GatherTime& time) {
+      const double codec = exact.encode.at(time.elements) + exact.decode.at(time.elements);
+      return std::max(0.0, time.*seconds - codec);
+    };
+    const double latency = on_the_way(times.front());
+    Timings per_byte;
+    for (std::size_t i = std::max<std::size_t>(1, times.size() / 2); i < times.size(); ++i) {
+      const double bytes = exact.bytes_per_element * static_cast<double>(times[i].elements);
+      per_byte.add(std::max(0.0, on_the_way(times[i]) - latency) / bytes);
+    }
+    return std::pair(latency, per_byte.median());
   };
-  const double latency = on_the_way(times.front());
-  Timings per_byte;
-  for (std::size_t i = std::max<std::size_t>(1, times.size() / 2); i < times.size(); ++i) {
-    const double bytes = exact.bytes_per_element * static_cast<double>(times[i].first);
-    per_byte.add(std::max(0.0, on_the_way(times[i]) - latency) / bytes);
-  }
-  return {latency, per_byte.median()};
+  const auto [seconds, seconds_per_byte] = line(&GatherTime::seconds);
+  const auto [cpu_seconds, cpu_seconds_per_byte] = line(&GatherTime::cpu_seconds);
+  return {seconds, seconds_per_byte, cpu_seconds, cpu_seconds_per_byte};
 }
 
 }  // namespace gradwire::cli

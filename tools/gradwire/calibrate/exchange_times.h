@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "plan/costs.h"
@@ -11,9 +10,14 @@
 
 namespace gradwire::cli {
 
-/// Seconds by elements of all_gathers in which each of two ranks gives the other as many exact
-/// numbers. The first has one element, each later one more than that before.
-using GatherTimes = std::vector<std::pair<std::size_t, double>>;
+/// An all_gather in which each of two ranks gives the other as many exact numbers.
+struct GatherTime {
+  std::size_t elements = 0;
+  double seconds = 0;
+  double cpu_seconds = 0;  ///< of all threads of a rank
+};
+/// The first has one element, each later one more than that before.
+using GatherTimes = std::vector<GatherTime>;
 
 struct ExchangeTimes {
   GatherTimes gathers;      ///< with nothing else on the ranks, in quiet moments
