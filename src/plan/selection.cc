@@ -8,6 +8,8 @@
 #include <memory>
 #include <numeric>
 
+#include "collective/algorithms.h"
+
 namespace gradwire {
 namespace {
 
@@ -343,6 +345,32 @@ class Selector {
 };
 
 }  // namespace
+
+std::vector<Codec> codecs_without_feedback(const Costs& costs) {
+  std::vector<Codec> codecs;
+  for (const auto& [spec, measured] : costs.codecs) {
+    Codec codec = Codec::parse(spec);
+    const Traits traits = codec.traits();
+    if (traits.unbiased && !traits.lossless && !traits.sparse) codecs.push_back(std::move(codec));
+  }
+  return codecs;
+}
+
+Way Choice::way() const {
+  Way way;
+  way.codec = codec;
+  way.route = name_of(option);
+  return way;
+}
+
+Plan plan_of(const Workload& workload, const Selection& selection) {
+  Plan plan;
+  for (std::size_t i = 0; i < selection.choices.size(); ++i) {
+    const Choice& choice = selection.choices[i];
+    plan.layers.push_back({workload.tensors[i].name, {{0, choice.way(), choice.reason}}});
+  }
+  return plan;
+}
 
 Selection select(const Workload& workload, const Cluster& cluster, const Costs& costs,
                  const SelectionOptions& options) {

@@ -12,12 +12,16 @@
 #include <vector>
 
 #include "gradwire/codec.h"
+#include "gradwire/plan.h"
 #include "plan/costs.h"
 #include "plan/forecast.h"
 #include "plan/load.h"
 #include "plan/workload.h"
 
 namespace gradwire {
+
+/// Measured ones that training can take without feedback.
+std::vector<Codec> codecs_without_feedback(const Costs& costs);
 
 struct SelectionOptions {
   std::vector<Codec> codecs{};       ///< that may be taken; without any all is exact
@@ -29,6 +33,8 @@ struct Choice {
   Option option;
   Codec codec;         ///< "none" of exact options
   std::string reason;  ///< in words
+
+  Way way() const;
 };
 
 struct Selection {
@@ -39,6 +45,9 @@ struct Selection {
 
 Selection select(const Workload& workload, const Cluster& cluster, const Costs& costs,
                  const SelectionOptions& options);
+
+/// It says of each tensor of the workload how it travels, from step 0 on, and why.
+Plan plan_of(const Workload& workload, const Selection& selection);
 
 /// Steps by which a selection is judged.
 struct Baselines {

@@ -77,13 +77,7 @@ std::vector<Codec> codecs_of(const Options& options, const Costs& costs) {
     codecs.push_back(Codec::parse(spec));
     static_cast<void>(costs.codec(codecs.back()));
   }
-  if (!codecs.empty()) return codecs;
-  for (const auto& [spec, measured] : costs.codecs) {
-    const Codec codec = Codec::parse(spec);
-    if (codec.traits().unbiased && !codec.traits().lossless && !codec.traits().sparse) {
-      codecs.push_back(codec);
-    }
-  }
+  if (codecs.empty()) codecs = codecs_without_feedback(costs);
   if (codecs.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 "these costs are of codecs that need feedback only: name one by --codec");
@@ -107,22 +101,6 @@ Answer answer(const Options& options) {
   answer.selection = select(answer.workload, options.cluster, answer.costs, selecting);
   answer.baselines = baselines(answer.workload, options.cluster, answer.costs, selecting);
   return answer;
-}
-
-Way way_of(const Choice& choice) {
-  Way way;
-  way.codec = choice.codec;
-  way.route = name_of(choice.option);
-  return way;
-}
-
-Plan plan_of(const Answer& answer) {
-  Plan plan;
-  for (std::size_t i = 0; i < answer.selection.choices.size(); ++i) {
-    const Choice& choice = answer.selection.choices[i];
-    plan.layers.push_back({answer.workload.tensors[i].name, {{0, way_of(choice), choice.reason}}});
-  }
-  return plan;
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
@@ -181,7 +159,7 @@ void print_object(const Options& options, const Answer& answer) {
     object["tensors"].push_back({{"name", tensor.name},
                                  {"elements", tensor.elements},
                                  {"ready_seconds", measured(tensor.ready_seconds)},
-                                 {"way", way_of(choice).text()},
+                                 {"way", choice.way().text()},
                                  {"reason", choice.reason}});
   }
   print_json(object);
@@ -191,7 +169,7 @@ void run(const Options& options) {
   const Answer found = answer(options);
   if (!options.output.empty()) {
     std::ofstream file(options.output);
-    file << plan_of(found).json();
+    file << plan_of(found.workload, found.selection).json();
     file.close();
     if (!file) throw Error(ErrorCode::io, "cannot write " + options.output);
   }
