@@ -21,10 +21,10 @@ class Forecast::Run {
  public:
   Run(const Forecast& forecast, State& state) : forecast_(forecast), state_(state) {}
 
-  std::size_t changed = ~std::size_t{0};           // this tensor has
-  const Chain* other = nullptr;                    // another chain
-  std::vector<double>* ends = nullptr;             // of exchanges
-  std::vector<Interval>* intervals = nullptr;      // all there are
+  std::size_t changed = ~std::size_t{0};       // this tensor has
+  const Chain* other = nullptr;                // another chain
+  std::vector<double>* ends = nullptr;         // of exchanges
+  std::vector<Interval>* intervals = nullptr;  // all there are
 
   /// Until a tensor becomes ready, at whose time it is then; or until all is done. False: the
   /// latter.
@@ -92,8 +92,8 @@ class Forecast::Run {
     if (rate == 0 || since == state_.time) return;
     state_.computing_left = std::max(0.0, state_.computing_left - rate * (state_.time - since));
     if (intervals == nullptr) return;
-    intervals->push_back({Interval::Kind::computing, state_.next, 0, Resource::codec, 0, since,
-                          state_.time});
+    intervals->push_back(
+        {Interval::Kind::computing, state_.next, 0, Resource::codec, 0, since, state_.time});
   }
   void push(std::size_t server, Waiting job) {
     Server& to = state_.servers[server];
@@ -255,7 +255,8 @@ double Forecast::with(std::size_t tensor, const Chain& chain, double limit) cons
   run.other = &chain;
   do {
     const std::size_t i = state.next;
-    if (i > tensor && state.under_way == 0 && marks_[i].idle && std::abs(marks_[i].time - state.time) < kSameTime) {
+    if (i > tensor && state.under_way == 0 && marks_[i].idle &&
+        std::abs(marks_[i].time - state.time) < kSameTime) {
       return end_of_step(computed_, std::max(state.end, ends_from_[i]));
     }
     run.begin_exchange();

@@ -1,8 +1,8 @@
 // Predicts a step of training: when every tensor's exchange ends, and with them the step.
 //
-// Tensors are ready one after the other. Each then passes its chain of tasks, piece after piece, and
-// every resource serves one task at a time, in the order in which they come. Where codecs share a
-// processor with the computing of gradients, that goes on whenever they leave it alone, as the
+// Tensors are ready one after the other. Each then passes its chain of tasks, piece after piece,
+// and every resource serves one task at a time, in the order in which they come. Where codecs share
+// a processor with the computing of gradients, that goes on whenever they leave it alone, as the
 // system wakes up whoever waited for a message. Where they do not, it goes on more slowly beside
 // exchanges.
 //

@@ -15,7 +15,7 @@ Chain random_chain(std::mt19937& random) {
   if (random() % 3 == 0) chain.preparation = std::uniform_real_distribution(0.0, 1.0)(random);
   for (std::size_t i = 0; i < tasks; ++i) {
     chain.tasks.push_back({static_cast<Resource>(random() % kResources), i > 0 && random() % 3 == 0,
-                     std::uniform_real_distribution(0.0, 2.0)(random) / chain.pieces});
+                           std::uniform_real_distribution(0.0, 2.0)(random) / chain.pieces});
   }
   return chain;
 }
@@ -82,7 +82,8 @@ double step_of(const Workload& workload, const Sharing& sharing, const Chain& ch
 
 TEST(Forecast, pieces_overlap) {
   // Encoded 0-1, 1-2; sent 1-3, 3-5; decoded 3-4, 5-6.
-  Chain chain{.tasks = {{Resource::codec, false, 1}, {Resource::sending, false, 2},
+  Chain chain{.tasks = {{Resource::codec, false, 1},
+                        {Resource::sending, false, 2},
                         {Resource::codec, false, 1}},
               .pieces = 2};
   EXPECT_DOUBLE_EQ(step_of(ready_at({0}), {}, chain), 6);

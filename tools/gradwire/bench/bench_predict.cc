@@ -30,6 +30,7 @@ namespace gradwire::cli {
 namespace {
 
 constexpr const char* kMemory = "memory";
+constexpr std::uint64_t kLastStep = ~std::uint64_t{0};  // whenever that is
 constexpr const char* kDefaultCases[] = {
     "vgg/2/memory/none",
     "vgg/2/memory/grid:step=0.5",
@@ -136,7 +137,8 @@ double predicted_seconds(const Json& run, const Case& each, const Costs& costs) 
   const bool in_memory = each.link == kMemory;
   const Cluster cluster{.hosts = in_memory ? 1 : each.ranks,
                         .ranks_per_host = in_memory ? each.ranks : 1};
-  return predict(in_buckets(workload), cluster, costs, ways_of(plan, workload)).step_seconds;
+  return predict(in_buckets(workload), cluster, costs, ways_of(plan, workload, kLastStep))
+      .step_seconds;
 }
 
 Json row_of(const Case& each, const std::vector<Json>& runs, const Costs& costs) {
@@ -195,11 +197,11 @@ void show_as_table(const Json& report) {
                    fmt::format("{:+.1f}", 100 * row["error"].get<double>())});
   }
   print(table);
-  print_note(fmt::format("\nWithout their signs, errors have a median of {:.1f} % and are {:.1f} % "
-                         "at worst. Codecs: {}.",
-                         100 * report["median_error"].get<double>(),
-                         100 * report["worst_error"].get<double>(),
-                         report["costs"].get<std::string>()));
+  print_note(
+      fmt::format("\nWithout their signs, errors have a median of {:.1f} % and are {:.1f} % "
+                  "at worst. Codecs: {}.",
+                  100 * report["median_error"].get<double>(),
+                  100 * report["worst_error"].get<double>(), report["costs"].get<std::string>()));
 }
 
 void run(const Options& options) {
