@@ -23,6 +23,9 @@ class PieceTasks {
  public:
   PieceTasks(const Costs& costs, Chain& chain) : costs_(costs), tasks_(chain.tasks) {}
 
+  /// Tasks are for this load, until the next one begins.
+  void begin(std::size_t load) { load_ = static_cast<std::uint8_t>(load); }
+
   void compute(Device device, double seconds) {
     const double at_once = device == Device::own ? static_cast<double>(costs_.threads) : 1;
     add(device == Device::own ? Resource::codec : Resource::other,
@@ -48,11 +51,12 @@ class PieceTasks {
 
  private:
   void add(Resource resource, double seconds, bool beside = false) {
-    if (seconds > 0) tasks_.push_back({resource, beside && !tasks_.empty(), seconds});
+    if (seconds > 0) tasks_.push_back({resource, beside && !tasks_.empty(), seconds, load_});
   }
 
   const Costs& costs_;
   std::vector<Task>& tasks_;
+  std::uint8_t load_ = 0;
 };
 
 }  // namespace
@@ -68,7 +72,9 @@ Chain ChainMaker::make(std::span<const Load> loads, const Codec& codec,
   const double count = static_cast<double>(elements) / chain.pieces;
   const double messages_each = pieces / chain.pieces;
   PieceTasks tasks(costs_, chain);
-  for (const Load& load : loads) {
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const Load& load = loads[i];
+    tasks.begin(i);
     const MeasuredCodec& by = load.exact ? exact_ : measured;
     const double bytes = count * (load.exact ? kExactBytes : measured.bytes_per_element);
     switch (load.kind) {

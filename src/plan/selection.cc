@@ -9,11 +9,11 @@
 #include <numeric>
 
 #include "collective/algorithms.h"
+#include "plan/joined.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kSmallElements = 1 << 14;
 constexpr double kNoticed = 1e-9;      // seconds: what is less is no gain
 constexpr double kWorthARound = 1e-3;  // of a step, by looking at every tensor again
 constexpr double kSpared = 1e-6;       // of a step, that exact messages may take longer
@@ -138,34 +138,6 @@ class Fronts {
 };
 
 // ---------------------------------------------------------------------------------------------
-
-/// Tensors that travel with the next large one, in its messages: small ones, which no codec gets.
-/// What is planned are the large ones.
-struct Joined {
-  Workload workload;
-  std::vector<std::size_t> group_of;   // by tensor
-  std::vector<std::size_t> leader_of;  // by group: the tensor that the choice is made for
-};
-
-Joined join_small(const Workload& workload) {
-  Joined joined;
-  joined.workload = workload;
-  joined.workload.tensors.clear();
-  std::size_t waiting = 0;  // elements
-  for (std::size_t i = 0; i < workload.tensors.size(); ++i) {
-    WorkloadTensor tensor = workload.tensors[i];
-    joined.group_of.push_back(joined.workload.tensors.size());
-    const bool last = i + 1 == workload.tensors.size();
-    if (tensor.elements < kSmallElements && !last) {
-      waiting += tensor.elements;
-      continue;
-    }
-    tensor.elements += std::exchange(waiting, 0);
-    joined.workload.tensors.push_back(std::move(tensor));
-    joined.leader_of.push_back(i);
-  }
-  return joined;
-}
 
 class Selector {
  public:
