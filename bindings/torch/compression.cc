@@ -88,6 +88,22 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
   }
 }
 
+void Compression::choose_by(std::shared_ptr<AutoPlan> chooser) { chooser_ = std::move(chooser); }
+
+void Compression::take_plan(const Plan& plan) {
+  for (const auto& [parameter, layer] : layers_) {
+    const std::lock_guard lock(ledger_->mutex);
+    layer->rule.stages = plan.stages_of(layer->rule.layer_name());
+  }
+}
+
+void Compression::count_step() {
+  ++steps_;
+  if (!chooser_) return;
+  if (chooser_->begin_step(step())) take_plan(chooser_->plan());
+  if (exact_scopes > 0) chooser_->leave_out();
+}
+
 std::vector<LayerTotals> Compression::totals() const {
   const std::lock_guard lock(ledger_->mutex);
   std::vector<LayerTotals> totals;

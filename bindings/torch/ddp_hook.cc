@@ -97,6 +97,7 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
   const std::shared_ptr<Communicator> communicator = channel_->communicator();
   const CallSpan span(communicator, "hook", bucket_name(bucket), bytes_in(bucket.getBuffer()),
                       step());
+  if (chooser_) show_to_chooser(bucket);
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
   OperationOptions options = options_at(step());
@@ -104,12 +105,19 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
   waiting_.push_back({bucket, options, std::make_shared<Completion>(bucket.getBuffer())});
   waiting_.back().completion->show(*communicator, bucket_name(bucket), step());
   const FuturePtr future = waiting_.back().completion->future();
-  if (local_clip_ == 0 || bucket.isLast()) {
+  const bool waits = local_clip_ > 0 || (chooser_ && chooser_->waits());
+  if (!waits || bucket.isLast()) {
     const std::vector<Waiting> ready = std::exchange(waiting_, {});
     if (local_clip_ > 0) clip(ready);
     for (const Waiting& each : ready) start(each);
   }
   return future;
+}
+
+void DdpCompression::show_to_chooser(const c10d::GradBucket& bucket) const {
+  if (exact_scopes > 0) chooser_->leave_out();
+  for (const LayerPtr& layer : layers_of(bucket)) chooser_->ready(layer->rule.layer_name());
+  if (is_supported(bucket.getBuffer())) chooser_->see(bucket.getBuffer());
 }
 
 void DdpCompression::clip(const std::vector<Waiting>& ready) const {
@@ -227,14 +235,16 @@ void DdpCompression::start(const Waiting& waiting) {
   }
   if (!tensors.empty()) {
     Work work = channel_->communicator()->all_reduce(tensors, options);
-    waiting.completion->add(std::move(work), [ledger = ledger_, tensors = std::move(tensors),
-                                              layers = std::move(exchanged),
-                                              bytes = std::move(bytes)](const Work& done) {
-      ledger->count(layers, bytes, done.statistics());
-      for (std::size_t i = 0; i < layers.size(); ++i) {
-        if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
-      }
-    });
+    waiting.completion->add(
+        std::move(work),
+        [ledger = ledger_, chooser = chooser_, tensors = std::move(tensors),
+         layers = std::move(exchanged), bytes = std::move(bytes)](const Work& done) {
+          if (chooser) chooser->came();
+          ledger->count(layers, bytes, done.statistics());
+          for (std::size_t i = 0; i < layers.size(); ++i) {
+            if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
+          }
+        });
   }
   waiting.completion->seal();
 }

@@ -172,6 +172,38 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
   compression.set_rules(rules);
 }
 
+/// `others` are patterns with ways.
+void choose(Compression& compression, std::vector<Layer> layers, std::vector<std::string> exact,
+            const std::vector<std::pair<std::string, std::string>>& others,
+            std::vector<std::shared_ptr<Channel>> channels, bool can_wait,
+            std::function<void(const std::string&)> on_choice) {
+  AutoPlanOptions options{.layers = std::move(layers),
+                          .fixed = {.exact = std::move(exact)},
+                          .channels = std::move(channels),
+                          .can_wait = can_wait,
+                          .on_choice = std::move(on_choice)};
+  for (const auto& [pattern, way] : others) {
+    options.fixed.others.emplace_back(pattern, Way::parse(way));
+  }
+  compression.choose_by(std::make_shared<AutoPlan>(std::move(options)));
+}
+
+/// None: nobody chooses.
+std::optional<Plan> chosen_plan(const Compression& compression) {
+  if (!compression.chooser()) return std::nullopt;
+  return compression.chooser()->plan();
+}
+
+std::string save_choice(const Compression& compression) {
+  return compression.chooser() ? compression.chooser()->saved() : "";
+}
+
+void load_choice(Compression& compression, const std::string& saved) {
+  if (!compression.chooser() || saved.empty()) return;
+  compression.chooser()->load(saved);
+  compression.take_plan(compression.chooser()->plan());
+}
+
 py::list totals(const Compression& compression) {
   py::list layers;
   for (const LayerTotals& layer : compression.totals()) {
@@ -223,6 +255,12 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
       .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
+      .def("choose", &choose, py::arg("layers"), py::arg("exact"), py::arg("others"),
+           py::arg("channels"), py::arg("can_wait"), py::arg("on_choice"))
+      .def("choose_no_more", [](Compression& self) { self.choose_by(nullptr); })
+      .def_property_readonly("chosen_plan", &chosen_plan)
+      .def("save_choice", &save_choice)
+      .def("load_choice", &load_choice, py::arg("saved"))
       .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
       .def_property_readonly("steps", &Compression::steps)
       .def("has_feedback", &Compression::has_feedback)

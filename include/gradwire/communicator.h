@@ -215,6 +215,8 @@ class Communicator {
 
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
+  /// 0 when hosts have different numbers of ranks.
+  virtual std::uint32_t ranks_per_host() const noexcept = 0;
 
   /// Names layers for plans; more may follow. Throws `Error(invalid_argument)` for one that is
   /// known with another count or dtype.

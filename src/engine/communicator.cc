@@ -160,6 +160,7 @@ class Ranked final : public Communicator {
 
   std::uint32_t rank() const noexcept override { return me_; }
   std::uint32_t size() const noexcept override { return ranks_.count; }
+  std::uint32_t ranks_per_host() const noexcept override { return ranks_.per_host; }
   trace::Recorder* recorder() noexcept override { return home_.here() ? recorder_.get() : nullptr; }
 
   void register_layers(std::span<const LayerShape> layers) override {
