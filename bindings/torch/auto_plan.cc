@@ -1,7 +1,6 @@
 #include "auto_plan.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
@@ -36,16 +35,6 @@ double processor_seconds() {
 
 Plan exact_plan(const AutoPlanOptions& options) {
   return proposals(options.layers, options.fixed).front().plan;
-}
-
-std::string milliseconds(double seconds) { return fmt::format("{:.3g} ms", 1e3 * seconds); }
-
-/// In the place of reasons that a proposal has before it was tried.
-void explain(Plan& plan, const std::string& reason) {
-  for (LayerPlan& entry : plan.layers) {
-    std::string& last = entry.stages.back().reason;
-    if (last == kOnTrial) last = reason;
-  }
 }
 
 }  // namespace
@@ -167,12 +156,15 @@ Observation AutoPlan::observed() const {
            .host = machine.host,
            .isa = machine.isa,
            .version = machine.version,
+           .inside = {},
+           .between = {},
            .threads = std::max(1U, codec_threads(static_cast<std::uint32_t>(cores), 0)),
-           .cores = std::max(cores, 1e-3)};
+           .cores = std::max(cores, 1e-3),
+           .codecs = {}};
   std::vector<Codec> codecs = usual_codecs();
   codecs.push_back(Way{}.codec);
   std::vector<float> room(example_.size());
-  CodecEffort effort{.rounds = 1};
+  CodecEffort effort{.sizes = {}, .rounds = 1};
   for (const std::size_t size : kCodecSizes) {
     if (size <= example_.size()) effort.sizes.push_back(size);
   }
@@ -233,19 +225,8 @@ void AutoPlan::choose() {
     if (!trial_->is_over()) return;
   }
   const std::size_t best = trial_->best();
-  std::string outcome = proposals_[best].name;
   expected_seconds_ = trial_->step_seconds(best);
-  if (expected_seconds_ > 0) {
-    outcome += fmt::format(": {} a step", milliseconds(expected_seconds_));
-    for (std::size_t i = 0; i < proposals_.size(); ++i) {
-      if (i != best) {
-        outcome +=
-            fmt::format("; {} {}", proposals_[i].name, milliseconds(trial_->step_seconds(i)));
-      }
-    }
-  } else {
-    outcome += ": there is no layer that a codec takes";
-  }
+  const std::string outcome = outcome_of(proposals_, *trial_);
   next_ = proposals_[best].plan;
   explain(next_, outcome);
   seen_ = Seen::choice;
@@ -263,8 +244,7 @@ void AutoPlan::watch() {
   const bool drifted = std::abs(now / expected_seconds_ - 1) > kDrift;
   drifts_ = drifted ? drifts_ + 1 : 0;
   if (drifts_ < patience_) return;
-  news_ = fmt::format("steps take {} instead of {}: looks again for the best plan",
-                      milliseconds(now), milliseconds(expected_seconds_));
+  news_ = drift_of(expected_seconds_, now);
   patience_ *= 2;
   observe_again();
 }

@@ -105,7 +105,7 @@ class AutoPlan {
   std::vector<Proposal> proposals_;
   std::optional<Trial> trial_;
 
-  std::string news_;  // for `on_choice`
+  std::string news_;             // for `on_choice`
   double expected_seconds_ = 0;  // of a step; 0: not known yet
   std::vector<double> watched_;  // seconds of steps since the choice, or since last compared
   unsigned drifts_ = 0;          // comparisons in a row that found another duration

@@ -182,6 +182,11 @@ class Communicator:
     def size(self) -> int:
         return self._native.size
 
+    @property
+    def ranks_per_host(self) -> int:
+        """0 when hosts have different numbers of ranks."""
+        return self._native.ranks_per_host
+
     def register_layers(self, layers: Mapping[str, Any]) -> None:
         """Names arrays for plans: their sizes and dtypes, as operations will have them."""
         if not isinstance(layers, Mapping):

@@ -395,6 +395,7 @@ def test_ranks_without_numbers_are_not_alone_by_mistake(tmp_path, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert gradwire.connect().size == 1
+    assert gradwire.connect().ranks_per_host == 1
     with pytest.raises(ValueError, match="RANK is not set: give rank="):
         gradwire.connect(store=f"file:{tmp_path}")
     monkeypatch.setenv("RANK", "0")

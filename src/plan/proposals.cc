@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "plan/json_fields.h"
@@ -16,6 +17,8 @@ namespace {
 /// Of predicted steps, the shortest of which is 1. Forecasts are not so wrong that what they see
 /// behind this could be the best.
 constexpr double kFarLonger = 2;
+/// What is not shorter than the simple plans by this much is not worth the steps of a trial.
+constexpr double kWorthATrial = 0.99;
 /// A number's errors add up: those of two encodings are what `sra` makes, by which codecs are
 /// judged.
 constexpr std::uint32_t kMostEncodings = 2;
@@ -27,11 +30,18 @@ bool has_same_ways(const Plan& a, const Plan& b) {
 
 Proposal alike(std::span<const Layer> layers, DensePolicy policy, const Codec& codec) {
   policy.way = Way{.codec = codec};
-  Proposal proposal{
-      codec == Way{}.codec ? "all layers exactly" : fmt::format("{} for all layers", codec.spec()),
-      plan_for(layers, policy)};
+  Proposal proposal{codec == Way{}.codec
+                        ? "all layers exactly"
+                        : fmt::format("{} for all layers", policy.way.short_text()),
+                    plan_for(layers, policy)};
+  for (LayerPlan& entry : proposal.plan.layers) {
+    std::string& reason = entry.stages.front().reason;
+    if (reason == kAskedFor) reason = kOnTrial;
+  }
   return proposal;
 }
+
+std::string milliseconds(double seconds) { return fmt::format("{:.3g}", 1e3 * seconds); }
 
 }  // namespace
 
@@ -55,16 +65,18 @@ std::vector<Proposal> proposals(std::span<const Layer> layers, const DensePolicy
   std::vector<Proposal> all = proposals(layers, fixed);
   const Selection selection = select(workload, cluster, costs,
                                      {.codecs = usual_codecs(), .most_encodings = kMostEncodings});
-  Plan selected = plan_for(layers, fixed, plan_of(workload, selection));
-  const auto is_known = [&](const Proposal& each) { return has_same_ways(each.plan, selected); };
-  if (std::ranges::none_of(all, is_known)) {
-    all.insert(all.begin() + 1, {"a way of its own for every layer", std::move(selected)});
-  }
-  double shortest = 0;
-  for (Proposal& each : all) {
+  Proposal selected{"a way of its own for every layer",
+                    plan_for(layers, fixed, plan_of(workload, selection))};
+  const auto foretell = [&](Proposal& each) {
     each.predicted_seconds =
         predict(workload, cluster, costs, ways_of(each.plan, workload, 0)).step_seconds;
-    if (shortest == 0 || each.predicted_seconds < shortest) shortest = each.predicted_seconds;
+    return each.predicted_seconds;
+  };
+  double shortest = std::numeric_limits<double>::infinity();
+  for (Proposal& each : all) shortest = std::min(shortest, foretell(each));
+  if (foretell(selected) < kWorthATrial * shortest) {
+    shortest = selected.predicted_seconds;
+    all.insert(all.begin() + 1, std::move(selected));
   }
   all.erase(std::remove_if(all.begin() + 1, all.end(),
                            [&](const Proposal& each) {
@@ -94,6 +106,31 @@ std::vector<Proposal> parse_proposals(std::string_view text) {
                          number_member(each, "predicted_seconds", "a proposal")});
   }
   return proposals;
+}
+
+std::string outcome_of(std::span<const Proposal> proposals, const Trial& trial) {
+  const std::size_t best = trial.best();
+  const std::string& chosen = proposals[best].name;
+  if (proposals.size() == 1) return fmt::format("{}: no codec takes any of them", chosen);
+  std::string text =
+      fmt::format("{}: {} ms a step", chosen, milliseconds(trial.step_seconds(best)));
+  for (std::size_t i = 0; i < proposals.size(); ++i) {
+    if (i == best) continue;
+    text += fmt::format("; {} {} ms", proposals[i].name, milliseconds(trial.step_seconds(i)));
+  }
+  return text;
+}
+
+std::string drift_of(double expected_seconds, double seconds) {
+  return fmt::format("steps take {} ms instead of {}: looks for the best plan again",
+                     milliseconds(seconds), milliseconds(expected_seconds));
+}
+
+void explain(Plan& plan, const std::string& reason) {
+  for (LayerPlan& entry : plan.layers) {
+    std::string& last = entry.stages.back().reason;
+    if (last == kOnTrial) last = reason;
+  }
 }
 
 void change(Plan& plan, std::uint64_t from_step, const Plan& next) {

@@ -11,6 +11,7 @@
 #include "plan/load.h"
 #include "plan/observation.h"
 #include "plan/policies.h"
+#include "plan/trial.h"
 
 namespace gradwire {
 
@@ -39,6 +40,14 @@ std::vector<Proposal> proposals(std::span<const Layer> layers, const DensePolicy
 /// For other ranks. `parse_proposals` throws as `Plan::parse` does.
 std::string text_of(std::span<const Proposal> proposals);
 std::vector<Proposal> parse_proposals(std::string_view text);
+
+/// What a trial has found out, in words.
+std::string outcome_of(std::span<const Proposal> proposals, const Trial& trial);
+/// That steps take longer or shorter than expected.
+std::string drift_of(double expected_seconds, double seconds);
+
+/// Gives ways that were on trial their reason.
+void explain(Plan& plan, const std::string& reason);
 
 /// Layers go as `next` says from a step on. In `plan` a layer's stages follow one another: what
 /// does not change its way gets its new reason.
