@@ -1,7 +1,6 @@
 #include "auto_plan.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
 #include <cmath>
@@ -163,6 +162,11 @@ Observation AutoPlan::observed() const {
            .codecs = {}};
   std::vector<Codec> codecs = usual_codecs();
   codecs.push_back(Way{}.codec);
+  for (const auto& [pattern, way] : options_.fixed.others) {
+    for (const Codec& codec : {way.codec, way.codec.for_sums()}) {
+      if (std::ranges::find(codecs, codec) == codecs.end()) codecs.push_back(codec);
+    }
+  }
   std::vector<float> room(example_.size());
   CodecEffort effort{.sizes = {}, .rounds = 1};
   for (const std::size_t size : kCodecSizes) {
@@ -207,12 +211,8 @@ void AutoPlan::agree(std::vector<float>& numbers) const {
   const Tensor tensor{.name = "durations", .view = {numbers.data(), numbers.size(), Dtype::f32}};
   OperationOptions options;
   options.average = true;
-  try {
-    for (const auto& channel : options_.channels) {
-      channel->communicator()->all_reduce({&tensor, 1}, options).wait();
-    }
-  } catch (const Error& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
+  for (const auto& channel : options_.channels) {
+    channel->communicator()->all_reduce({&tensor, 1}, options).wait();
   }
 }
 

@@ -47,7 +47,7 @@ class AutoPlan {
   explicit AutoPlan(AutoPlanOptions options);
 
   /// Before anything of a step is exchanged. True: the plan has changed, from this step on. Waits
-  /// for all ranks in some steps, and throws as exchanges do.
+  /// for all ranks in some steps, and throws `Error` as exchanges do.
   bool begin_step(std::uint64_t step);
   /// Of all steps so far, as they went, and of those to come.
   const Plan& plan() const noexcept { return plan_; }

@@ -1,6 +1,7 @@
 #include "compression.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
 
@@ -100,7 +101,11 @@ void Compression::take_plan(const Plan& plan) {
 void Compression::count_step() {
   ++steps_;
   if (!chooser_) return;
-  if (chooser_->begin_step(step())) take_plan(chooser_->plan());
+  try {
+    if (chooser_->begin_step(step())) take_plan(chooser_->plan());
+  } catch (const Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
+  }
   if (exact_scopes > 0) chooser_->leave_out();
 }
 

@@ -59,7 +59,7 @@ class Settings:
     @property
     def way(self) -> str:
         """At the beginning, of all layers that are worth it."""
-        return "none" if self.is_auto else self.codec
+        return "none" if self.codec == AUTO else self.codec
 
     def plan_for(self, layers: list[Layer]) -> Plan:
         """How the gradient of every layer travels, and why."""
