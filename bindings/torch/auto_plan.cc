@@ -24,7 +24,7 @@ constexpr std::size_t kCodecSizes[] = {1U << 10U, 1U << 14U, 1U << 17U, kExample
 constexpr unsigned kLatencies = 5;  // messages of which the median counts
 constexpr std::size_t kWatchedSteps = 25;
 constexpr double kDrift = 0.3;     // of a step: another duration
-constexpr unsigned kPatience = 2;  // comparisons at first, twice as many each time
+constexpr unsigned kPatience = 3;  // comparisons at first, twice as many each time
 
 double processor_seconds() {
   timespec time{};
@@ -101,6 +101,7 @@ void AutoPlan::end_last_step(Clock::time_point now) {
 void AutoPlan::observe_again() {
   beside_.clear();
   alone_.clear();
+  outcome_.clear();
   trial_.reset();
   next_ = exact_plan(options_);
   seen_ = Seen::beside;
@@ -226,13 +227,13 @@ void AutoPlan::choose() {
   }
   const std::size_t best = trial_->best();
   expected_seconds_ = trial_->step_seconds(best);
-  const std::string outcome = outcome_of(proposals_, *trial_);
+  outcome_ = outcome_of(proposals_, *trial_);
   next_ = proposals_[best].plan;
-  explain(next_, outcome);
+  explain(next_, outcome_);
   seen_ = Seen::choice;
   watched_.clear();
   drifts_ = 0;
-  news_ = outcome;
+  news_ = outcome_;
 }
 
 void AutoPlan::watch() {
@@ -260,6 +261,7 @@ void AutoPlan::load(const std::string& saved) {
   }
   for (LayerPlan& entry : next_.layers) entry.stages.front().from_step = 0;
   trial_.reset();
+  outcome_ = "as before the checkpoint";
   seen_ = Seen::choice;
   expected_seconds_ = 0;
   watched_.clear();

@@ -63,6 +63,9 @@ class AutoPlan {
   /// This step is none to judge by: it is exact because the program said so.
   void leave_out() noexcept { left_out_ = true; }
 
+  /// What was chosen and why, in words; empty while nothing is.
+  const std::string& outcome() const noexcept { return outcome_; }
+
   /// For a checkpoint: the plan's text once there is a choice, which a run that goes on from it
   /// takes, or nothing.
   std::string saved() const;
@@ -105,6 +108,7 @@ class AutoPlan {
   std::vector<Proposal> proposals_;
   std::optional<Trial> trial_;
 
+  std::string outcome_;
   std::string news_;             // for `on_choice`
   double expected_seconds_ = 0;  // of a step; 0: not known yet
   std::vector<double> watched_;  // seconds of steps since the choice, or since last compared

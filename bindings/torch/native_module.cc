@@ -194,6 +194,10 @@ std::optional<Plan> chosen_plan(const Compression& compression) {
   return compression.chooser()->plan();
 }
 
+std::string choice(const Compression& compression) {
+  return compression.chooser() ? compression.chooser()->outcome() : "";
+}
+
 std::string save_choice(const Compression& compression) {
   return compression.chooser() ? compression.chooser()->saved() : "";
 }
@@ -259,6 +263,7 @@ PYBIND11_MODULE(_native, module) {
            py::arg("channels"), py::arg("can_wait"), py::arg("on_choice"))
       .def("choose_no_more", [](Compression& self) { self.choose_by(nullptr); })
       .def_property_readonly("chosen_plan", &chosen_plan)
+      .def_property_readonly("choice", &choice)
       .def("save_choice", &save_choice)
       .def("load_choice", &load_choice, py::arg("saved"))
       .def_readwrite("before_first_exchange", &Compression::before_first_exchange)

@@ -212,7 +212,7 @@ def test_fsdp2_chooses_among_codecs():
     assert len(set(plans)) == 1
     (layer,) = (each for each in json.loads(plans[0])["layers"] if each["layers"] == "0.weight")
     assert {stage["way"].split(":")[0] for stage in layer["stages"]} == {"none", "uniform", "grid"}
-    assert " a step; " in layer["stages"][-1]["reason"]
+    assert any(" a step; " in stage["reason"] for stage in layer["stages"])
 
 
 def changed_meanwhile(rank: int):
@@ -242,7 +242,7 @@ def slower_later(rank: int):
     train(model, rank, STEPS_UNTIL_CHOICE, lambda: time.sleep(pause[0]))
     before = len(stages(model))
     pause[0] = 0.05
-    train(model, rank, 160, lambda: time.sleep(pause[0]), first=STEPS_UNTIL_CHOICE)
+    train(model, rank, 200, lambda: time.sleep(pause[0]), first=STEPS_UNTIL_CHOICE)
     return digest(model), before, len(stages(model)), gradwire.torch.plan(model).json()
 
 
