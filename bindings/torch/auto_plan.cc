@@ -205,6 +205,9 @@ void AutoPlan::propose() {
   proposals_ = proposed();
   seen_ = Seen::trial;
   trial_.emplace(proposals_.size());
+  std::vector<double> exact;
+  for (const StepTimes& step : beside_) exact.push_back(step.step_seconds);
+  trial_->know(0, std::move(exact));
   if (trial_->is_over()) choose();
 }
 

@@ -1,6 +1,7 @@
 #include "plan/trial.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/sampling.h"
 
@@ -11,11 +12,21 @@ Trial::Trial(std::size_t plans, const Rules& rules)
   begin_round();
 }
 
-void Trial::begin_round() {
-  turns_.clear();
+std::vector<std::size_t> Trial::tried() const {
+  std::vector<std::size_t> plans;
   for (std::size_t i = 0; i < seconds_.size(); ++i) {
-    if (!given_up_[i]) turns_.push_back(i);
+    if (!given_up_[i]) plans.push_back(i);
   }
+  return plans;
+}
+
+void Trial::know(std::size_t plan, std::vector<double> seconds) {
+  seconds_[plan] = std::move(seconds);
+  std::erase(turns_, plan);
+}
+
+void Trial::begin_round() {
+  turns_ = tried();
   // There and back: what becomes slower and slower does so for all plans alike.
   if (round_ % 2 == 1) std::ranges::reverse(turns_);
   turn_ = 0;
@@ -38,13 +49,13 @@ std::vector<double> Trial::medians() const {
 }
 
 void Trial::judge(std::span<const double> medians) {
-  for (const std::size_t plan : turns_) judged_[plan] = medians[plan];
-  std::ranges::sort(turns_);
-  double fastest = judged_[turns_.front()];
-  for (const std::size_t plan : turns_) fastest = std::min(fastest, judged_[plan]);
+  const std::vector<std::size_t> plans = tried();
+  for (const std::size_t plan : plans) judged_[plan] = medians[plan];
+  double fastest = judged_[plans.front()];
+  for (const std::size_t plan : plans) fastest = std::min(fastest, judged_[plan]);
   best_ = *std::ranges::find_if(
-      turns_, [&](std::size_t plan) { return judged_[plan] * (1 - rules_.noise) <= fastest; });
-  for (const std::size_t plan : turns_) {
+      plans, [&](std::size_t plan) { return judged_[plan] * (1 - rules_.noise) <= fastest; });
+  for (const std::size_t plan : plans) {
     given_up_[plan] = judged_[plan] > rules_.hopeless * fastest;
   }
   ++round_;

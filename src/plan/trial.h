@@ -27,6 +27,10 @@ class Trial {
   Trial(std::size_t plans, const Rules& rules);
   explicit Trial(std::size_t plans) : Trial(plans, Rules{}) {}
 
+  /// Before the first step: what a plan's steps took before the trial. It has no turn in the first
+  /// round; where it is far behind it never has one.
+  void know(std::size_t plan, std::vector<double> seconds);
+
   /// The plan of the step that begins.
   std::size_t plan() const noexcept { return turns_[turn_]; }
   /// It took so long on this rank.
@@ -46,6 +50,7 @@ class Trial {
 
  private:
   void begin_round();
+  std::vector<std::size_t> tried() const;
 
   const Rules rules_;
   std::vector<std::vector<double>> seconds_;  // by plan

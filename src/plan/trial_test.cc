@@ -45,6 +45,19 @@ TEST(Trial, a_plan_far_behind_has_one_block_only) {
   EXPECT_EQ(steps.at(2), 24);
 }
 
+TEST(Trial, a_plan_that_is_known_has_no_turn_at_first) {
+  Trial far_behind(2);
+  far_behind.know(0, {10, 10, 11});
+  EXPECT_EQ(run(far_behind, [](std::size_t, int) { return 1.0; }),
+            (std::map<std::size_t, int>{{1, 6}}));
+  EXPECT_EQ(far_behind.step_seconds(0), 10);
+  Trial close(2);
+  close.know(0, {1.2, 1.2});
+  const auto steps = run(close, [](std::size_t plan, int) { return plan == 0 ? 0.9 : 1.0; });
+  EXPECT_EQ(steps, (std::map<std::size_t, int>{{0, 18}, {1, 24}}));
+  EXPECT_EQ(close.best(), 0);  // what was known counts no more than what was seen
+}
+
 TEST(Trial, is_over_when_all_others_are_far_behind) {
   Trial trial(2);
   const double seconds[] = {10, 1};
