@@ -228,7 +228,8 @@ void DdpCompression::start(const Waiting& waiting) {
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
     const Way way = take_way(*layers[i], *options.step);
     if (measures(*layers[i], *options.step)) options.measure_error = true;
-    tensors.push_back({.name = layers[i]->rule.name, .view = part, .way = way});
+    const Rule& rule = layers[i]->rule;
+    tensors.push_back({rule.name, part, way, std::string(rule.layer_name())});
     exchanged.push_back(layers[i]);
     bytes.push_back(exact_bytes(part.count * size_of(part.dtype),
                                 static_cast<std::uint64_t>(channel_->size())));

@@ -97,8 +97,9 @@ class FutureWork final : public c10d::Work {
 };
 
 WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& way,
-                   std::string name, bool average, std::uint64_t seed, std::uint64_t step) {
-  const Tensor one{std::move(name), view_of(tensor), Way::parse(way)};
+                   const std::string& name, bool average, std::uint64_t seed, std::uint64_t step) {
+  const std::string label = name.substr(name.find('/') + 1);  // as the caller named it
+  const Tensor one{name, view_of(tensor), Way::parse(way), label};
   const auto completion = std::make_shared<Completion>(tensor);
   completion->add(channel.communicator()->all_reduce(
       {&one, 1}, {.seed = seed, .step = step, .average = average}));
@@ -233,6 +234,8 @@ void translate(std::exception_ptr thrown) {
 
 PYBIND11_MODULE(_native, module) {
   py::register_local_exception_translator(translate);
+  py::register_exception<RankRaised>(
+      module, "RankRaised", py::module_::import("torch.distributed").attr("DistBackendError"));
   configure_from_environment();
   module.attr("torch_version") = GRADWIRE_TORCH_VERSION;
 
@@ -242,6 +245,13 @@ PYBIND11_MODULE(_native, module) {
            py::arg("interface") = "", py::arg("trace") = "",
            py::arg("job_ranks") = std::vector<std::uint32_t>())
       .def("close", &Channel::close, NoGil())
+      .def(
+          "check_routes",
+          [](const Channel& channel, const Plan& plan) {
+            channel.communicator()->check_routes(plan);
+          },
+          py::arg("plan"))
+      .def("give_up", &Channel::give_up, py::arg("reason"), NoGil())
       .def("all_gather_text", &Channel::all_gather_text, py::arg("text"),
            py::arg("timeout") = std::chrono::milliseconds(0), NoGil())
       .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("way"), py::arg("name"),

@@ -117,8 +117,10 @@ def _check_keeps_plan(model: Ddp, chosen: settings.Settings) -> None:
 
 
 def _compare(model: Ddp, chosen: settings.Settings) -> None:
-    title = layers.title(model.module)
-    agreement.check([model.process_group], title, chosen, layers.named(model.module))
+    """Raises on all ranks where they differ, or where their hosts do not have a route."""
+    group, title = model.process_group, layers.title(model.module)
+    agreement.check([group], title, chosen, layers.named(model.module))
+    channels.of(group).check_routes(chosen.plan_for(layers.described(model.module)))
 
 
 def _attached(model: Ddp, chosen: settings.Settings) -> DdpCompression:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from gradwire.ranks import json_of
+
 from ._native import DensePolicy, Layer, Plan, Way, make_trace_folder, matches
 
 Number = TypeVar("Number", int, float)
@@ -186,7 +188,7 @@ def plan_text(given: str | os.PathLike | Mapping | Plan) -> str:
     if isinstance(given, Plan):
         plan = given
     elif isinstance(given, Mapping):
-        plan = Plan.of_dict(given)
+        plan = Plan.parse(json_of(given, "plan"), "plan")
     elif isinstance(given, str) and given.lstrip().startswith("{"):
         plan = Plan.parse(given)
     elif isinstance(given, str | os.PathLike) and os.fspath(given):
