@@ -22,9 +22,13 @@ constexpr unsigned kStepsAlone = 4;
 constexpr std::size_t kExample = std::size_t{1} << 20U;  // numbers
 constexpr std::size_t kCodecSizes[] = {1U << 10U, 1U << 14U, 1U << 17U, kExample};
 constexpr unsigned kLatencies = 5;  // messages of which the median counts
-constexpr std::size_t kWatchedSteps = 25;
-constexpr double kDrift = 0.3;     // of a step: another duration
-constexpr unsigned kPatience = 3;  // comparisons at first, twice as many each time
+constexpr std::size_t kWatchedSteps = 10;
+// As a share of the steps that were expected: another duration, and one that is so far off that it
+// weighs as much as several.
+constexpr double kDrift = 0.3;
+constexpr double kLargeDrift = 1;
+constexpr unsigned kLargeDriftWeight = 3;
+constexpr unsigned kPatience = 6;  // drifts at first, twice as many each time
 
 double processor_seconds() {
   timespec time{};
@@ -245,8 +249,12 @@ void AutoPlan::watch() {
   agree(seconds);
   const double now = seconds.front();
   if (expected_seconds_ == 0) expected_seconds_ = now;
-  const bool drifted = std::abs(now / expected_seconds_ - 1) > kDrift;
-  drifts_ = drifted ? drifts_ + 1 : 0;
+  const double longer = std::max(now / expected_seconds_, expected_seconds_ / now) - 1;
+  if (longer < kDrift) {
+    drifts_ = 0;
+  } else {
+    drifts_ += longer < kLargeDrift ? 1 : kLargeDriftWeight;
+  }
   if (drifts_ < patience_) return;
   news_ = drift_of(expected_seconds_, now);
   patience_ *= 2;

@@ -112,8 +112,8 @@ class AutoPlan {
   std::string news_;             // for `on_choice`
   double expected_seconds_ = 0;  // of a step; 0: not known yet
   std::vector<double> watched_;  // seconds of steps since the choice, or since last compared
-  unsigned drifts_ = 0;          // comparisons in a row that found another duration
-  unsigned patience_ = 0;        // so many of them begin everything again
+  unsigned drifts_ = 0;          // in a row, each with its weight
+  unsigned patience_ = 0;        // so many begin everything again
 };
 
 }  // namespace gradwire::pytorch
