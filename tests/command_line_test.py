@@ -31,6 +31,7 @@ COMMANDS = [
     "bench train",
     "calibrate",
     "plan",
+    "simulate",
     "inspect",
     "hosts",
 ]
@@ -110,7 +111,7 @@ class Schedule(CommandLine):
 class Mistakes(CommandLine):
     def test_wrong_use_is_one_sentence_and_exit_code_2(self):
         for arguments, pattern in [
-            ("", "name one of: bench, calibrate, plan, inspect, hosts"),
+            ("", "name one of: bench, calibrate, plan, simulate, inspect, hosts"),
             ("bench", "name one of: codec, distortion, coder"),
             ("bench speed", "name one of: codec, distortion, coder"),
             ("bench codec --fast", "--fast; see gradwire bench codec --help"),

@@ -30,7 +30,9 @@ std::vector<Load> loads_of_way(const Way& way, std::size_t elements, const Clust
     traffic.add(way.codec, elements);
     route = cheapest_route(traffic, cluster.ranks()).algorithm;
   }
-  return loads_of(find_algorithm(route).legs, 1, cluster);
+  const auto named = std::ranges::find(algorithms(), route, &Algorithm::name);
+  if (named != algorithms().end()) return loads_of(named->legs, 1, cluster);
+  return loads_of(Option::parse(route), 1, cluster);  // maybe of a second device
 }
 
 /// A step in which every group of tensors travels by the way of its leader.

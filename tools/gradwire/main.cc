@@ -30,6 +30,7 @@ void add_subcommands(CLI::App& app) {
       "  gradwire bench codec                     speed of every codec beside memcpy\n"
       "  gradwire bench distortion --json         bits and error on synthetic data, for scripts\n"
       "  gradwire calibrate                       what codecs and links cost here, for plans\n"
+      "  gradwire plan --model vgg16 --link 1gbit what compression gains, and which way tensors go\n"
       "  gradwire inspect frame.bin               what a frame holds\n"
       "  gradwire hosts --count 4 -- COMMAND      a job on four hosts that this machine plays\n"
       "  gradwire run --nproc-per-node 4 train.py torchrun with compressed gradients\n"
@@ -56,6 +57,7 @@ void add_subcommands(CLI::App& app) {
   add_bench_predict(bench);
   add_calibrate(app);
   add_plan(app);
+  add_simulate(app);
   add_inspect(app);
   add_hosts(app);
   add_run(app);

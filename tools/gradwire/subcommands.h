@@ -24,6 +24,7 @@ void add_inspect(CLI::App& gradwire);
 void add_hosts(CLI::App& gradwire);
 void add_run(CLI::App& gradwire);
 void add_schedule(CLI::App& gradwire);
+void add_simulate(CLI::App& gradwire);
 void add_trace(CLI::App& gradwire);
 
 }  // namespace gradwire::cli

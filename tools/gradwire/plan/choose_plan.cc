@@ -2,22 +2,17 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "collective/algorithms.h"
 #include "gradwire/error.h"
 #include "gradwire/plan.h"
-#include "plan/calibration.h"
-#include "plan/cost_presets.h"
-#include "plan/link_rate.h"
-#include "plan/models.h"
-#include "plan/profile.h"
-#include "plan/selection.h"
+#include "plan/planning_input.h"
+#include "plan/predicted_trace.h"
+#include "plan/prediction.h"
+#include "plan/show_sweep.h"
 #include "subcommands.h"
 #include "terminal/json_output.h"
 #include "terminal/text_table.h"
@@ -26,98 +21,28 @@ namespace gradwire::cli {
 namespace {
 
 struct Options {
-  std::string model, workload, profile;
-  double step_milliseconds = 0;
-  Cluster cluster{.hosts = 2, .ranks_per_host = 1};
-  std::string link;
-  std::string costs = "cpu";
-  std::vector<std::string> codecs;
-  std::uint32_t most_encodings = 4;
+  PlanningInput input;
   bool all = false;
   bool json = false;
   std::string output;
+  std::string trace;
+  std::string sweep, picture;
 };
-
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) throw Error(ErrorCode::io, fmt::format("cannot read {}", path));
-  return std::move(text).str();
-}
-
-Workload workload_of(const Options& options) {
-  if (!options.workload.empty()) return parse_workload(read_text(options.workload));
-  if (!options.profile.empty()) return profile_workload(read_text(options.profile));
-  if (options.model.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("of what? Give --model (one of {}), --profile or --workload",
-                            fmt::join(model_names(), ", ")));
-  }
-  const double seconds = options.step_milliseconds > 0 ? options.step_milliseconds / 1e3
-                                                       : default_step_seconds(options.model);
-  return model_workload(options.model, seconds);
-}
-
-bool is_preset(const std::string& name) {
-  return std::ranges::count(cost_preset_names(), name) > 0;
-}
-
-Costs costs_of(const Options& options) {
-  Costs costs = is_preset(options.costs) ? preset_costs(options.costs) : load_costs(options.costs);
-  const LinkRate rate = options.link.empty() ? LinkRate{} : parse_link_rate(options.link);
-  if (rate.limited()) costs.between.seconds_per_byte = 1 / rate.bytes_per_second();
-  return costs;
-}
-
-/// Those that are asked for, or all measured ones that training can take without feedback.
-std::vector<Codec> codecs_of(const Options& options, const Costs& costs) {
-  std::vector<Codec> codecs;
-  for (const std::string& spec : options.codecs) {
-    codecs.push_back(Codec::parse(spec));
-    static_cast<void>(costs.codec(codecs.back()));
-  }
-  if (codecs.empty()) codecs = codecs_without_feedback(costs);
-  if (codecs.empty()) {
-    throw Error(ErrorCode::invalid_argument,
-                "these costs are of codecs that need feedback only: name one by --codec");
-  }
-  return codecs;
-}
-
-struct Answer {
-  Workload workload;
-  Costs costs;
-  Selection selection;
-  Baselines baselines;
-};
-
-Answer answer(const Options& options) {
-  Answer answer;
-  answer.workload = workload_of(options);
-  answer.costs = costs_of(options);
-  const SelectionOptions selecting{.codecs = codecs_of(options, answer.costs),
-                                   .most_encodings = options.most_encodings};
-  answer.selection = select(answer.workload, options.cluster, answer.costs, selecting);
-  answer.baselines = baselines(answer.workload, options.cluster, answer.costs, selecting);
-  return answer;
-}
 
 std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
 
-void print_table(const Options& options, const Answer& answer) {
-  const double step = answer.selection.step_seconds;
+void print_table(const Options& options, const Planned& plan) {
+  const double step = plan.selection.step_seconds;
   const auto beside = [&](const char* what, double seconds) {
     fmt::print("  {:<28} {:>9} ms  {:.2f} x\n", what, milliseconds(seconds), seconds / step);
   };
-  fmt::print("{}: {} tensors on {} hosts with {} ranks each; costs: {}\n\n", answer.workload.name,
-             answer.workload.tensors.size(), options.cluster.hosts, options.cluster.ranks_per_host,
-             answer.costs.source);
+  fmt::print("{}: {} tensors {}; costs: {}\n\n", plan.workload.name, plan.workload.tensors.size(),
+             text_of(options.input.cluster), plan.costs.source);
   beside("a step by this plan", step);
-  beside("exact, the best way for all", answer.baselines.plain_seconds);
-  beside("compressed, the same for all", answer.baselines.all_compressed_seconds);
-  beside("if codecs took no time", answer.baselines.bound_seconds);
-  beside("computing alone", answer.workload.compute_seconds());
+  beside("exact, the best way for all", plan.baselines.plain_seconds);
+  beside("compressed, the same for all", plan.baselines.all_compressed_seconds);
+  beside("if codecs took no time", plan.baselines.bound_seconds);
+  beside("computing alone", plan.workload.compute_seconds());
   fmt::print("\n");
   TextTable table({{"tensor", "", Align::left},
                    {"elements"},
@@ -126,9 +51,9 @@ void print_table(const Options& options, const Answer& answer) {
                    {"way", "", Align::left},
                    {"why", "", Align::left}});
   std::size_t small = 0;
-  for (std::size_t i = 0; i < answer.selection.choices.size(); ++i) {
-    const Choice& choice = answer.selection.choices[i];
-    const WorkloadTensor& tensor = answer.workload.tensors[i];
+  for (std::size_t i = 0; i < plan.selection.choices.size(); ++i) {
+    const Choice& choice = plan.selection.choices[i];
+    const WorkloadTensor& tensor = plan.workload.tensors[i];
     if (!options.all && choice.reason.starts_with("small")) {
       ++small;
       continue;
@@ -141,21 +66,21 @@ void print_table(const Options& options, const Answer& answer) {
     print_note(fmt::format("{} small tensors travel with these; --all shows them", small));
 }
 
-void print_object(const Options& options, const Answer& answer) {
+void print_object(const Options& options, const Planned& plan) {
   Json object;
-  object["model"] = answer.workload.name;
-  object["hosts"] = options.cluster.hosts;
-  object["ranks_per_host"] = options.cluster.ranks_per_host;
-  object["costs"] = answer.costs.source;
-  object["predicted_seconds"] = measured(answer.selection.step_seconds);
-  object["exposed_seconds"] = measured(answer.selection.exposed_seconds);
-  object["plain_seconds"] = measured(answer.baselines.plain_seconds);
-  object["all_compressed_seconds"] = measured(answer.baselines.all_compressed_seconds);
-  object["bound_seconds"] = measured(answer.baselines.bound_seconds);
-  object["compute_seconds"] = measured(answer.workload.compute_seconds());
-  for (std::size_t i = 0; i < answer.selection.choices.size(); ++i) {
-    const Choice& choice = answer.selection.choices[i];
-    const WorkloadTensor& tensor = answer.workload.tensors[i];
+  object["model"] = plan.workload.name;
+  object["hosts"] = options.input.cluster.hosts;
+  object["ranks_per_host"] = options.input.cluster.ranks_per_host;
+  object["costs"] = plan.costs.source;
+  object["predicted_seconds"] = measured(plan.selection.step_seconds);
+  object["exposed_seconds"] = measured(plan.selection.exposed_seconds);
+  object["plain_seconds"] = measured(plan.baselines.plain_seconds);
+  object["all_compressed_seconds"] = measured(plan.baselines.all_compressed_seconds);
+  object["bound_seconds"] = measured(plan.baselines.bound_seconds);
+  object["compute_seconds"] = measured(plan.workload.compute_seconds());
+  for (std::size_t i = 0; i < plan.selection.choices.size(); ++i) {
+    const Choice& choice = plan.selection.choices[i];
+    const WorkloadTensor& tensor = plan.workload.tensors[i];
     object["tensors"].push_back({{"name", tensor.name},
                                  {"elements", tensor.elements},
                                  {"ready_seconds", measured(tensor.ready_seconds)},
@@ -165,14 +90,31 @@ void print_object(const Options& options, const Answer& answer) {
   print_json(object);
 }
 
+void write_timeline(const Options& options, const Planned& plan) {
+  std::vector<Way> ways;
+  for (const Choice& choice : plan.selection.choices) ways.push_back(choice.way());
+  write_predicted_trace(options.trace, plan.workload,
+                        predicted_spans(plan.workload, options.input.cluster, plan.costs, ways));
+}
+
+/// A figure is given by its option or varied, not both.
+void check_given_once(const CLI::App& command, const std::string& sweep) {
+  const std::string key = sweep.substr(0, sweep.find('='));
+  const CLI::Option* const option = command.get_option_no_throw("--" + key);
+  if (option == nullptr || option->count() == 0) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--{0} and a sweep of {0} do not go together: leave one of them", key));
+}
+
 void run(const Options& options) {
-  const Answer found = answer(options);
-  if (!options.output.empty()) {
-    std::ofstream file(options.output);
-    file << plan_of(found.workload, found.selection).json();
-    file.close();
-    if (!file) throw Error(ErrorCode::io, "cannot write " + options.output);
+  if (!options.sweep.empty()) {
+    return show_sweep(options.input, {options.sweep, options.picture, options.json});
   }
+  const Planned found = make_plan(options.input, workload_of(options.input));
+  if (!options.output.empty()) {
+    write_text(options.output, plan_of(found.workload, found.selection).json());
+  }
+  if (!options.trace.empty()) write_timeline(options, found);
   options.json ? print_object(options, found) : print_table(options, found);
 }
 
@@ -182,45 +124,37 @@ void add_plan(CLI::App& gradwire) {
   auto options = std::make_shared<Options>();
   CLI::App& command = *gradwire.add_subcommand(
       "plan", "Predict what compression gains for a model, and choose a way for every tensor");
-  CLI::Option& model = *command.add_option(
-      "--model", options->model,
-      "A model: vgg16, resnet50, bert-base, llama:7b, ...; an unknown name lists all");
-  CLI::Option& profile = *command.add_option("--profile", options->profile,
-                                             "A trace of torch.profiler, with record_shapes=True");
-  command.add_option("--workload", options->workload, "A file of tensors (docs/workload.md)")
-      ->excludes(&model)
-      ->excludes(&profile);
-  profile.excludes(&model);
+  add_planning_options(command, options->input);
+  command.add_option("--hosts", options->input.cluster.hosts, "How many (default: 2)")
+      ->check(CLI::Range(1U, kMostHosts));
   command
-      .add_option("--step", options->step_milliseconds,
-                  "Milliseconds that the model computes in a step (default: a V100's, about)")
-      ->needs(&model)
-      ->check(CLI::PositiveNumber);
-  command.add_option("--hosts", options->cluster.hosts, "How many (default: 2)")
-      ->check(CLI::Range(1, 4096));
-  command.add_option("--ranks-per-host", options->cluster.ranks_per_host, "On each (default: 1)")
-      ->check(CLI::Range(1, 64));
-  command.add_option("--link", options->link,
-                     "Their links: 1gbit, 25gbit, ... (default: as the costs have it)");
-  command.add_option("--costs", options->costs,
-                     fmt::format("A file of `gradwire calibrate`, or {} (default: cpu)",
-                                 fmt::join(cost_preset_names(), ", ")));
-  command.add_option(
-      "--codec", options->codecs,
-      "A codec that may be taken; repeat for several (default: all without feedback)");
-  command
-      .add_option("--most-encodings", options->most_encodings,
-                  "Of a number on its way, for accuracy (default: 4)")
-      ->check(CLI::Range(0, 8));
+      .add_option("--ranks-per-host", options->input.cluster.ranks_per_host, "On each (default: 1)")
+      ->check(CLI::Range(1U, kMostRanksPerHost));
   command.add_flag("--all", options->all, "Show small tensors, too");
-  command.add_option("-o,--output", options->output, "Write the plan, for `gradwire run --plan`");
+  CLI::Option& output = *command.add_option("-o,--output", options->output,
+                                            "Write the plan, for `gradwire run --plan`");
+  CLI::Option& trace =
+      *command.add_option("--trace", options->trace,
+                          "Write the step's timeline, for ui.perfetto.dev; .json for Chrome");
+  CLI::Option& sweep = *command.add_option(
+      "--sweep", options->sweep,
+      "Plan at many points: link=100mbit:100gbit; or of hosts, ranks-per-host, step");
+  sweep.excludes(&output)->excludes(&trace);
+  command.add_option("--picture", options->picture, "Draw the sweep into this file, as SVG")
+      ->needs(&sweep);
   command.add_flag("--json", options->json, "Print one JSON object");
   command.footer(
       "Examples:\n"
       "  gradwire plan --model resnet50 --hosts 4 --link 10gbit\n"
       "  gradwire plan --model vgg16 --hosts 8 --ranks-per-host 8 --costs testbed-b --codec sign\n"
-      "  gradwire plan --profile trace.json --costs costs.json --link 1gbit -o plan.json");
-  command.callback([options] { run(*options); });
+      "  gradwire plan --profile trace.json --costs costs.json --link 1gbit -o plan.json\n"
+      "  gradwire plan --model bert-base --hosts 8 --sweep link=100mbit:100gbit --picture "
+      "sweep.svg\n"
+      "  gradwire plan --model resnet50 --link 1gbit --trace step.pftrace");
+  command.callback([options, &command] {
+    if (!options->sweep.empty()) check_given_once(command, options->sweep);
+    run(*options);
+  });
 }
 
 }  // namespace gradwire::cli

@@ -1,0 +1,56 @@
+// What `gradwire plan` and `gradwire simulate` are told: a model, a cluster, costs, and what may be
+// chosen.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/selection.h"
+
+namespace CLI {
+class App;
+}
+
+namespace gradwire::cli {
+
+inline constexpr std::uint32_t kMostHosts = 4096;
+inline constexpr std::uint32_t kMostRanksPerHost = 64;
+
+struct PlanningInput {
+  std::string model, workload, profile;  ///< one of them
+  double step_milliseconds = 0;          ///< 0: a V100's, about
+  Cluster cluster{.hosts = 2, .ranks_per_host = 1};
+  std::string link;  ///< empty: as the costs have it
+  std::string costs = "cpu";
+  std::vector<std::string> codecs;  ///< without any: all that need no feedback
+  std::uint32_t most_encodings = 4;
+};
+
+/// Adds the options for all of it but the cluster's.
+void add_planning_options(CLI::App& command, PlanningInput& input);
+
+/// Throw `Error` for what is wrong, in a sentence that names the file if there is one.
+Workload workload_of(const PlanningInput& input);
+Costs costs_of(const PlanningInput& input);
+SelectionOptions selection_options(const PlanningInput& input, const Costs& costs);
+
+/// What is planned, with what it is compared with.
+struct Planned {
+  Workload workload;
+  Costs costs;
+  Selection selection;
+  Baselines baselines;
+};
+
+Planned make_plan(const PlanningInput& input, Workload workload);
+
+/// "on 4 hosts with 2 ranks each", "on 1 host with 8 ranks".
+std::string text_of(const Cluster& cluster);
+
+/// Throws `Error(io)` if it cannot be read.
+std::string read_text(const std::string& path);
+/// Throws `Error(io)` if it cannot be written.
+void write_text(const std::string& path, const std::string& text);
+
+}  // namespace gradwire::cli
