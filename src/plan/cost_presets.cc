@@ -43,11 +43,13 @@ Costs testbed(const char* source, double inside_seconds_per_kib, double between_
               .inside = {kMessageSeconds, inside_seconds_per_kib / 1024},
               .between = {kMessageSeconds, 8 / between_bits_per_second},
               .codecs = {}};
-  costs.codecs["none"] = {.encode = constant_table(0, 1), .decode = constant_table(0, 1)};
+  costs.codecs["none"] = {constant_table(0, 1), constant_table(0, 1), {}, 4, {}, {}};
+  costs.codecs["fp16"] = {constant_table(0, 1), constant_table(0, 1), {}, 2, {}, {}};
   for (const Compressor& each : kCompressors) {
     costs.codecs[Codec::parse(each.spec).spec()] = {
         .encode = constant_table(each.both_us - each.decode_us, kConstantUpTo),
         .decode = constant_table(each.decode_us, kConstantUpTo * kHosts),
+        .preparation = {},
         .bytes_per_element = each.bytes_per_element,
         .other_encode = constant_table(kProcessorMicroseconds / 2, 1),
         .other_decode = constant_table(kProcessorMicroseconds / 2 / kHosts, 1)};
@@ -161,7 +163,9 @@ Costs cpu() {
         .encode = measured_table(each.encode),
         .decode = measured_table(each.decode),
         .preparation = measured_table(each.preparation),
-        .bytes_per_element = each.bytes_per_element};
+        .bytes_per_element = each.bytes_per_element,
+        .other_encode = {},
+        .other_decode = {}};
   }
   return costs;
 }
