@@ -20,7 +20,8 @@ constexpr double kWaiting = 0.25;        // what the last tensor's own time is w
 constexpr double kPriceFactors[] = {3, 1.5, 1.2};
 constexpr double kCloseEnough = 2e-3;          // above what no choice is below
 constexpr std::uint64_t kMostTasks = 60'000;  // walked by forecasts to improve one start
-constexpr std::size_t kFewTensors = 24;        // of which both starts are looked at
+constexpr std::size_t kFewTensors = 24;  // of which both starts and pairs are looked at
+constexpr std::size_t kPaired = 8;       // candidates of each of two tensors
 constexpr std::size_t kMostCombinations = 256;  // of numbers of tensors on the second device
 
 std::vector<std::size_t> large_and_last_first(const Workload& workload) {
@@ -130,17 +131,24 @@ bool Search::can_gain(std::size_t tensor) const {
   return !(chosen_[tensor]->exact() && forecast_.before_bubble(tensor));
 }
 
-void Search::improve(std::size_t tensor) {
+/// Takes the best of the first candidates that make the step shorter than `least`, if one does.
+bool Search::improve(std::size_t tensor, double least, std::size_t candidates) {
   const Candidate* best = chosen_[tensor];
-  double least = forecast_.step_seconds() - kNoticed;
-  for (const Candidate* each : tried_[tensor]) {
-    if (each == chosen_[tensor] || !allows(tensor, *each)) continue;
-    const double seconds = forecast_.with(tensor, candidates_.chain_of(*each), least);
+  for (std::size_t i = 0; i < std::min(candidates, tried_[tensor].size()); ++i) {
+    const Candidate& each = *tried_[tensor][i];
+    if (&each == chosen_[tensor] || !allows(tensor, each)) continue;
+    const double seconds = forecast_.with(tensor, candidates_.chain_of(each), least);
     if (seconds >= least) continue;
     least = seconds;
-    best = each;
+    best = &each;
   }
-  if (best != chosen_[tensor]) take(tensor, *best);
+  if (best == chosen_[tensor]) return false;
+  take(tensor, *best);
+  return true;
+}
+
+void Search::improve(std::size_t tensor) {
+  improve(tensor, forecast_.step_seconds() - kNoticed, tried_[tensor].size());
 }
 
 void Search::decide_one_by_one() {
@@ -159,8 +167,29 @@ void Search::descend() {
       if (forecast_.tasks_walked() - begin > kMostTasks) return;
       if (can_gain(tensor)) improve(tensor);
     }
-    if (forecast_.step_seconds() > before * (1 - kWorthARound)) break;
+    if (forecast_.step_seconds() > before * (1 - kWorthARound) && !improve_pairs()) break;
   }
+}
+
+/// Both of two tensors change, as one frees what the other then uses. Whether any did.
+bool Search::improve_pairs() {
+  if (workload_.tensors.size() > kFewTensors) return false;
+  const std::uint64_t begin = forecast_.tasks_walked();
+  const double before = forecast_.step_seconds();
+  for (const std::size_t one : order_) {
+    for (std::size_t i = 0; i < std::min(kPaired, tried_[one].size()); ++i) {
+      const Candidate* const first = chosen_[one];
+      const double least = forecast_.step_seconds() - kNoticed;
+      if (tried_[one][i] == first || !allows(one, *tried_[one][i])) continue;
+      take(one, *tried_[one][i]);
+      for (const std::size_t other : order_) {
+        if (forecast_.tasks_walked() - begin > kMostTasks) break;
+        if (other != one && improve(other, least, kPaired)) break;
+      }
+      if (forecast_.step_seconds() > least) take(one, *first);
+    }
+  }
+  return forecast_.step_seconds() < before - kNoticed;
 }
 
 /// The best by a forecast of what is cheapest while prices settle. What is tried from now on are
@@ -207,12 +236,12 @@ void Search::narrow() {
   const std::size_t trials = std::max(kFewestTrials, kTrials / workload_.tensors.size());
   for (std::size_t tensor = 0; tensor < tried_.size(); ++tensor) {
     auto& tried = tried_[tensor];
-    if (tried.size() <= trials) continue;
+    const std::size_t some = std::min(trials, tried.size());
     std::vector<std::pair<double, const Candidate*>> priced;
     for (const Candidate* each : tried) priced.emplace_back(prices_.price_of(tensor, *each), each);
-    std::ranges::partial_sort(priced, priced.begin() + static_cast<std::ptrdiff_t>(trials));
+    std::ranges::partial_sort(priced, priced.begin() + static_cast<std::ptrdiff_t>(some));
     tried.clear();
-    for (std::size_t i = 0; i < trials; ++i) tried.push_back(priced[i].second);
+    for (std::size_t i = 0; i < some; ++i) tried.push_back(priced[i].second);
     const Candidate* exact = &fastest_exact(tensor);
     if (std::ranges::find(tried, exact) == tried.end()) tried.push_back(exact);
   }

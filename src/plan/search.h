@@ -3,7 +3,8 @@
 // From two sides: by ByteComp's two algorithms, which begin where all is exact and change one tensor
 // after the other; and from what is cheapest by prices of resources (prices.h), which see all
 // tensors at once, but not when each is under way. From both, changes of one tensor are tried until
-// none makes the step shorter, those first that are cheapest by the prices.
+// none makes the step shorter, those first that are cheapest by the prices; of two, if there are
+// few.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +65,9 @@ class Search {
   bool allows(std::size_t tensor, const Candidate& candidate) const;
   bool can_gain(std::size_t tensor) const;
   void improve(std::size_t tensor);
+  bool improve(std::size_t tensor, double least, std::size_t candidates);
   void descend();
+  bool improve_pairs();
   void begin_with_prices();
   void narrow();
   void keep_most_compressed(Choices& chosen) const;
