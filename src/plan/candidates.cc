@@ -77,7 +77,8 @@ Candidates::Candidates(const Cluster& cluster, const Costs& costs, const WayLimi
   }
   std::vector<double> errors;  // of one encoding, by codec
   for (const MeasuredWay& each : codecs_) {
-    errors.push_back(limits.most_error && each.codec != &exact_codec() ? codec_error(*each.codec) : 0);
+    errors.push_back(limits.most_error && each.codec != &exact_codec() ? codec_error(*each.codec)
+                                                                       : 0);
   }
   for (std::uint32_t i = 0; i < options_.size(); ++i) {
     const std::uint32_t encodings = options_[i].encodings;
@@ -218,8 +219,8 @@ const Chain& Candidates::chain_of(const Candidate& candidate) {
     if ((candidate.elsewhere & bit) != 0) load.device = Device::other;
     bit <<= 1U;
   }
-  found->second = maker_.make(loads, *codecs_[codec].codec, *codecs_[codec].measured,
-                              candidate.elements);
+  found->second =
+      maker_.make(loads, *codecs_[codec].codec, *codecs_[codec].measured, candidate.elements);
   return found->second;
 }
 

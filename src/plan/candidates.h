@@ -1,9 +1,9 @@
 // The ways that a tensor of some size may take, without those that another one beats.
 //
-// A way is an option of one device, a codec, and for each time when the codec encodes or decodes the
-// device that does it: together all options of two devices. Of these only some are looked at: those
-// where, for their time on the second device, most is taken off the first. Others are not best at
-// any prices of the devices.
+// A way is an option of one device, a codec, and for each time when the codec encodes or decodes
+// the device that does it: together all options of two devices. Of these only some are looked at:
+// those where, for their time on the second device, most is taken off the first. Others are not
+// best at any prices of the devices.
 #pragma once
 
 #include <array>
@@ -109,7 +109,7 @@ class Candidates {
   std::vector<Way> ways_;
   std::map<std::pair<std::uint32_t, std::size_t>, Demands> demands_;  // by codec and elements
   std::map<int, std::vector<Candidate>> classes_;
-  std::map<std::size_t, std::vector<Candidate>> fronts_;  // by elements
+  std::map<std::size_t, std::vector<Candidate>> fronts_;                  // by elements
   std::map<std::pair<std::uint32_t, std::size_t>, Candidate> offloaded_;  // by way and elements
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::size_t>, Chain> chains_;
 };

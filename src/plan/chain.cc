@@ -12,9 +12,8 @@ constexpr double kExactBytes = 4;
 
 /// As the engine cuts tensors, but for limits of its memory.
 double pieces_of(std::size_t elements, bool sparse, const Cluster& cluster) {
-  const PieceLimits limits{.ranks = cluster.ranks(),
-                           .in_memory = cluster.hosts == 1,
-                           .lane_bytes = kLaneBytes};
+  const PieceLimits limits{
+      .ranks = cluster.ranks(), .in_memory = cluster.hosts == 1, .lane_bytes = kLaneBytes};
   const std::size_t piece = piece_elements(limits, sparse);
   return std::ceil(static_cast<double>(elements) / static_cast<double>(piece));
 }
@@ -48,10 +47,9 @@ class PieceTasks {
       add(Resource::sending, seconds(load.sent), load.beside);
       add(Resource::receiving, seconds(load.received), tasks_.size() > first || load.beside);
     }
-    const double handling = messages * link.cpu_seconds +
-                            load.of_rank * bytes_per_element * link.cpu_seconds_per_byte;
-    add(Resource::codec, handling * costs_.processor_share(),
-        tasks_.size() > first || load.beside);
+    const double handling =
+        messages * link.cpu_seconds + load.of_rank * bytes_per_element * link.cpu_seconds_per_byte;
+    add(Resource::codec, handling * costs_.processor_share(), tasks_.size() > first || load.beside);
   }
 
  private:
@@ -70,8 +68,7 @@ ChainMaker::ChainMaker(const Costs& costs, const Cluster& cluster)
 
 Chain ChainMaker::make(std::span<const Load> loads, const Codec& codec,
                        const MeasuredCodec& measured, std::size_t elements) const {
-  const double pieces =
-      costs_.on_gpu() ? 1 : pieces_of(elements, codec.traits().sparse, cluster_);
+  const double pieces = costs_.on_gpu() ? 1 : pieces_of(elements, codec.traits().sparse, cluster_);
   Chain chain;
   chain.pieces = static_cast<std::uint32_t>(std::min<double>(pieces, Chain::kMostPieces));
   const double count = static_cast<double>(elements) / chain.pieces;
@@ -86,11 +83,10 @@ Chain ChainMaker::make(std::span<const Load> loads, const Codec& codec,
         const bool encodes = load.kind == Load::Kind::encode;
         const bool own = load.device == Device::own;
         const auto at_once = static_cast<std::size_t>(std::ceil(load.elements * count));
-        const CostTable& table = encodes ? (own ? by.encode : by.other_encode)
-                                         : (own ? by.decode : by.other_decode);
-        tasks.compute(load.device, own && costs_.on_gpu()
-                                       ? table.at(all_of(load.times, at_once))
-                                       : load.times * table.at(at_once));
+        const CostTable& table =
+            encodes ? (own ? by.encode : by.other_encode) : (own ? by.decode : by.other_decode);
+        tasks.compute(load.device, own && costs_.on_gpu() ? table.at(all_of(load.times, at_once))
+                                                          : load.times * table.at(at_once));
         if (encodes && own && !load.exact) {
           chain.preparation = measured.preparation.at(elements) * costs_.processor_share();
         }

@@ -159,13 +159,12 @@ Costs cpu() {
               .interference = 1.2,
               .codecs = {}};
   for (const CpuCodec& each : codecs) {
-    costs.codecs[Codec::parse(each.spec).spec()] = {
-        .encode = measured_table(each.encode),
-        .decode = measured_table(each.decode),
-        .preparation = measured_table(each.preparation),
-        .bytes_per_element = each.bytes_per_element,
-        .other_encode = {},
-        .other_decode = {}};
+    costs.codecs[Codec::parse(each.spec).spec()] = {.encode = measured_table(each.encode),
+                                                    .decode = measured_table(each.decode),
+                                                    .preparation = measured_table(each.preparation),
+                                                    .bytes_per_element = each.bytes_per_element,
+                                                    .other_encode = {},
+                                                    .other_decode = {}};
   }
   return costs;
 }

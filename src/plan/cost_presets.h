@@ -22,8 +22,9 @@ std::vector<std::string> cost_preset_names();
 /// the seven messages of a hop share. Codecs have that code's times on a GPU: random-k, DGC and
 /// EFSignSGD, under the names of codecs of ours that stand for them. They are the same for up to
 /// 2^20 elements, and in proportion beyond. Decoding's are those of all messages from the 8 hosts,
-/// which are decoded at once. Casting to fp16 takes no time there. The second device are the hosts' processors, at the code's 20 Gbit/s
-/// for encoding and decoding the gradients of a host, half of it each.
+/// which are decoded at once. Casting to fp16 takes no time there. The second device are the hosts'
+/// processors, at the code's 20 Gbit/s for encoding and decoding the gradients of a host, half of
+/// it each.
 ///
 /// "cpu" is what `gradwire calibrate` found between two ranks on two cores of a server, with
 /// 10 Gbit/s between hosts.

@@ -59,15 +59,15 @@ CostTable read_table(const LocatedJson& codec, std::string_view key) {
 }
 
 MeasuredCodec read_codec(const LocatedJson& codec) {
-  check_keys(codec, "a codec",
-             {"encode", "decode", "preparation", "bytes_per_element", "other_encode",
-              "other_decode"});
+  check_keys(
+      codec, "a codec",
+      {"encode", "decode", "preparation", "bytes_per_element", "other_encode", "other_decode"});
   const auto optional_table = [&](std::string_view key) {
     return codec.find(key) == nullptr ? CostTable() : read_table(codec, key);
   };
   // On a second device a codec does both, or nothing.
-  for (const auto& [one, both] : {std::pair("other_encode", "other_decode"),
-                                  std::pair("other_decode", "other_encode")}) {
+  for (const auto& [one, both] :
+       {std::pair("other_encode", "other_decode"), std::pair("other_decode", "other_encode")}) {
     if (codec.find(one) != nullptr) member(codec, both, fmt::format("a codec with '{}'", one));
   }
   return {.encode = read_table(codec, "encode"),
@@ -119,7 +119,8 @@ std::string text_of(const MeasuredCodec& codec) {
     return fmt::format("      \"{}\": {},\n", key, text_of(table));
   };
   return fmt::format(
-      "{{\n      \"encode\": {},\n      \"decode\": {},\n{}{}{}      \"bytes_per_element\": {}\n    }}",
+      "{{\n      \"encode\": {},\n      \"decode\": {},\n{}{}{}      \"bytes_per_element\": {}\n   "
+      " }}",
       text_of(codec.encode), text_of(codec.decode),
       optional_table("preparation", codec.preparation),
       optional_table("other_encode", codec.other_encode),

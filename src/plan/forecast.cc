@@ -61,7 +61,8 @@ class Forecast::Run {
     state_.computed = state_.time;
     begin_computing();
     ++state_.under_way;
-    const Chain& chain = other != nullptr && tensor == changed ? *other : *forecast_.chains_[tensor];
+    const Chain& chain =
+        other != nullptr && tensor == changed ? *other : *forecast_.chains_[tensor];
     if (chain.preparation > 0) {
       push(kCodec, {nullptr, nullptr, chain.preparation, static_cast<std::uint32_t>(tensor), 0});
     } else {
@@ -91,8 +92,8 @@ class Forecast::Run {
     if (rate == 0 || since == state_.time) return;
     state_.computing_left = std::max(0.0, state_.computing_left - rate * (state_.time - since));
     if (intervals == nullptr) return;
-    intervals->push_back({Interval::Kind::computing, state_.next, 0, Resource::codec, 0, since,
-                          state_.time});
+    intervals->push_back(
+        {Interval::Kind::computing, state_.next, 0, Resource::codec, 0, since, state_.time});
   }
   void push(std::size_t server, const Waiting& job) {
     Server& to = state_.servers[server];

@@ -15,8 +15,7 @@ constexpr std::size_t kWaiting = kResources;  // behind the resources
 
 /// At least. Pieces overlap in ways that are not known before they are walked.
 double waiting_seconds(const Candidate& candidate) {
-  return candidate.pieces == 1 ? candidate.seconds
-                                     : *std::ranges::max_element(candidate.busy);
+  return candidate.pieces == 1 ? candidate.seconds : *std::ranges::max_element(candidate.busy);
 }
 
 std::array<double, kResources + 1> demands_of(const Candidate& candidate) {
@@ -37,9 +36,7 @@ double price(const std::array<double, kResources + 1>& prices,
 
 Prices::Prices(const Workload& workload, const Sharing& sharing,
                std::span<const Front* const> fronts)
-    : workload_(workload),
-      fronts_(fronts.begin(), fronts.end()),
-      price_of_(fronts.size()) {
+    : workload_(workload), fronts_(fronts.begin(), fronts.end()), price_of_(fronts.size()) {
   const std::size_t tensors = fronts_.size();
   for (const Front* front : fronts_) {
     const auto [found, is_new] = demands_.try_emplace(front);

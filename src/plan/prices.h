@@ -1,4 +1,5 @@
-// What the time of each resource is worth, and with it the shortest step that any choice could have.
+// What the time of each resource is worth, and with it the shortest step that any choice could
+// have.
 //
 // A link that carries all messages of the tensors from one on cannot have done so before the first
 // of them is ready; whoever computes and encodes must do all of both; and a tensor's own exchange
@@ -68,8 +69,8 @@ class Prices {
   const std::vector<const Front*> fronts_;
   std::map<const Front*, Demands> demands_;  // close together, as they are read often
   std::vector<const Demands*> demands_of_;   // by tensor
-  std::vector<std::size_t> first_;  // tensor of each limit
-  std::vector<bool> alone_;         // whether a limit begins with the only tensor before the next
+  std::vector<std::size_t> first_;           // tensor of each limit
+  std::vector<bool> alone_;  // whether a limit begins with the only tensor before the next
   std::array<std::vector<Limit>, kResources + 1> limits_;  // the last: of tensors that are alone
   std::vector<Price> prices_;
   std::vector<std::size_t> price_of_;  // by tensor: its place among the prices

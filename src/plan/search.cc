@@ -12,16 +12,16 @@ constexpr double kNoticed = 1e-9;      // seconds: what is less is no gain
 constexpr double kWorthARound = 1e-3;  // of a step, by looking at every tensor again
 constexpr double kSpared = 1e-6;       // of a step, that exact messages may take longer
 constexpr int kMostRounds = 5;
-constexpr std::size_t kTrials = 800;       // of all tensors together, once for each
-constexpr std::size_t kFewestTrials = 4;   // of a tensor
+constexpr std::size_t kTrials = 800;      // of all tensors together, once for each
+constexpr std::size_t kFewestTrials = 4;  // of a tensor
 constexpr std::size_t kPriceRounds = 48;
 constexpr std::size_t kPriceStarts = 6;  // forecasts of what prices have found
 constexpr double kWaiting = 0.25;        // what the last tensor's own time is worth at first
 constexpr double kPriceFactors[] = {3, 1.5, 1.2};
-constexpr double kCloseEnough = 2e-3;          // above what no choice is below
-constexpr std::uint64_t kMostTasks = 60'000;  // walked by forecasts to improve one start
-constexpr std::size_t kFewTensors = 24;  // of which both starts and pairs are looked at
-constexpr std::size_t kPaired = 8;       // candidates of each of two tensors
+constexpr double kCloseEnough = 2e-3;           // above what no choice is below
+constexpr std::uint64_t kMostTasks = 60'000;    // walked by forecasts to improve one start
+constexpr std::size_t kFewTensors = 24;         // of which both starts and pairs are looked at
+constexpr std::size_t kPaired = 8;              // candidates of each of two tensors
 constexpr std::size_t kMostCombinations = 256;  // of numbers of tensors on the second device
 
 std::vector<std::size_t> large_and_last_first(const Workload& workload) {
@@ -252,8 +252,8 @@ void Search::keep_most_compressed(Choices& chosen) const {
   std::vector<std::pair<double, std::size_t>> compressed;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     if (chosen[i]->exact()) continue;
-    compressed.emplace_back(
-        prices_.price_of(i, fastest_exact(i)) - prices_.price_of(i, *chosen[i]), i);
+    compressed.emplace_back(prices_.price_of(i, fastest_exact(i)) - prices_.price_of(i, *chosen[i]),
+                            i);
   }
   if (compressed.size() <= most_compressed_) return;
   std::ranges::sort(compressed, std::greater<>());

@@ -1,10 +1,10 @@
 // Looks for the candidates with which a step is shortest.
 //
-// From two sides: by ByteComp's two algorithms, which begin where all is exact and change one tensor
-// after the other; and from what is cheapest by prices of resources (prices.h), which see all
-// tensors at once, but not when each is under way. From both, changes of one tensor are tried until
-// none makes the step shorter, those first that are cheapest by the prices; of two, if there are
-// few.
+// From two sides: by ByteComp's two algorithms, which begin where all is exact and change one
+// tensor after the other; and from what is cheapest by prices of resources (prices.h), which see
+// all tensors at once, but not when each is under way. From both, changes of one tensor are tried
+// until none makes the step shorter, those first that are cheapest by the prices; of two, if there
+// are few.
 #pragma once
 
 #include <cstddef>
@@ -83,7 +83,7 @@ class Search {
   std::vector<const std::vector<Candidate>*> fronts_;
   Forecast forecast_;
   Prices prices_;
-  std::vector<std::size_t> order_;  // large ones first
+  std::vector<std::size_t> order_;                    // large ones first
   std::vector<std::vector<const Candidate*>> tried_;  // by tensor, the cheapest first
   Choices chosen_;
   std::map<std::size_t, Candidate> uniform_;  // by elements, if one way is chosen for all

@@ -114,11 +114,11 @@ Selection select(const Workload& workload, const Cluster& cluster, const Costs& 
     const Candidate& choice = search.choice(group);
     const bool small = joined.leader_of[group] != i;
     const bool exact = small || choice.exact();
-    selection.choices.push_back({candidates.option_of(choice),
-                                 exact ? Codec::parse("none") : *choice.codec,
-                                 small ? fmt::format("small: travels with {}",
-                                                     workload.tensors[joined.leader_of[group]].name)
-                                       : reason_of(search, candidates, group)});
+    selection.choices.push_back(
+        {candidates.option_of(choice), exact ? Codec::parse("none") : *choice.codec,
+         small
+             ? fmt::format("small: travels with {}", workload.tensors[joined.leader_of[group]].name)
+             : reason_of(search, candidates, group)});
   }
   return selection;
 }
