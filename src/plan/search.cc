@@ -12,7 +12,7 @@ constexpr double kNoticed = 1e-9;      // seconds: what is less is no gain
 constexpr double kWorthARound = 1e-3;  // of a step, by looking at every tensor again
 constexpr double kSpared = 1e-6;       // of a step, that exact messages may take longer
 constexpr int kMostRounds = 5;
-constexpr std::size_t kTrials = 800;      // of all tensors together, once for each
+constexpr std::size_t kTrials = 500;      // of all tensors together, once for each
 constexpr std::size_t kFewestTrials = 4;  // of a tensor
 constexpr std::size_t kPriceRounds = 48;
 constexpr std::size_t kPriceStarts = 6;  // forecasts of what prices have found
@@ -126,6 +126,11 @@ bool Search::allows(std::size_t tensor, const Candidate& candidate) const {
   return candidate.exact() || !chosen_[tensor]->exact() || compressed_ < most_compressed_;
 }
 
+/// No choice is much better.
+bool Search::close_enough() const {
+  return forecast_.step_seconds() < prices_.least_seconds() * (1 + kCloseEnough);
+}
+
 /// Nothing is gained before links idle.
 bool Search::can_gain(std::size_t tensor) const {
   return !(chosen_[tensor]->exact() && forecast_.before_bubble(tensor));
@@ -159,11 +164,10 @@ void Search::decide_one_by_one() {
 
 void Search::descend() {
   const std::uint64_t begin = forecast_.tasks_walked();
-  const double enough = prices_.least_seconds() * (1 + kCloseEnough);
   for (int round = 0; round < kMostRounds; ++round) {
     const double before = forecast_.step_seconds();
     for (const std::size_t tensor : order_) {
-      if (forecast_.step_seconds() < enough) return;
+      if (close_enough()) return;
       if (forecast_.tasks_walked() - begin > kMostTasks) return;
       if (can_gain(tensor)) improve(tensor);
     }
@@ -210,6 +214,7 @@ void Search::begin_with_prices() {
     return true;
   };
   for (std::size_t start = 0; start < kPriceStarts; ++start) {
+    if (close_enough()) return narrow();
     prices_.adapt(kPriceRounds / kPriceStarts);
     look();
   }
@@ -223,6 +228,7 @@ void Search::begin_with_prices() {
         (knob < kResources ? other.factors[knob] : other.waiting) *= by;
         prices_.change(other);
         if (look()) change = other;
+        if (close_enough()) return narrow();
       }
     }
   }

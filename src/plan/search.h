@@ -64,6 +64,7 @@ class Search {
   void take(std::size_t tensor, const Candidate& candidate);
   bool allows(std::size_t tensor, const Candidate& candidate) const;
   bool can_gain(std::size_t tensor) const;
+  bool close_enough() const;
   void improve(std::size_t tensor);
   bool improve(std::size_t tensor, double least, std::size_t candidates);
   void descend();
