@@ -18,6 +18,12 @@ double pieces_of(std::size_t elements, bool sparse, const Cluster& cluster) {
   return std::ceil(static_cast<double>(elements) / static_cast<double>(piece));
 }
 
+/// A GPU encodes or decodes several messages in one launch, which takes as long as for one with all
+/// their elements.
+std::size_t all_of(double times, std::size_t elements) {
+  return static_cast<std::size_t>(std::ceil(times * static_cast<double>(elements)));
+}
+
 /// Adds the tasks of one piece.
 class PieceTasks {
  public:
@@ -81,9 +87,13 @@ Chain ChainMaker::make(std::span<const Load> loads, const Codec& codec,
       case Load::Kind::encode:
       case Load::Kind::decode: {
         const bool encodes = load.kind == Load::Kind::encode;
+        const bool own = load.device == Device::own;
         const auto at_once = static_cast<std::size_t>(std::ceil(load.elements * count));
-        tasks.compute(load.device, load.times * (encodes ? by.encode : by.decode).at(at_once));
-        if (encodes && !load.exact) {
+        const CostTable& table =
+            encodes ? (own ? by.encode : by.other_encode) : (own ? by.decode : by.other_decode);
+        tasks.compute(load.device, own && costs_.on_gpu() ? table.at(all_of(load.times, at_once))
+                                                          : load.times * table.at(at_once));
+        if (encodes && own && !load.exact) {
           chain.preparation = measured.preparation.at(elements) * costs_.processor_share();
         }
         break;

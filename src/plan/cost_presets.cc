@@ -10,6 +10,7 @@
 namespace gradwire {
 namespace {
 
+/// The same for up to so many elements, in proportion beyond.
 CostTable constant_table(double microseconds, std::size_t elements) {
   return CostTable({{elements, 1e-6 * microseconds}});
 }
@@ -29,21 +30,29 @@ Costs testbed(const char* source, double inside_seconds_per_kib, double between_
                                          {"topk:density=0.04", 390, 34, 0.32},
                                          {"sign", 270, 140, 0.125}};
   constexpr std::size_t kConstantUpTo = std::size_t{1} << 20U;
+  constexpr std::size_t kHosts = 8;
+  constexpr double kRanksPerHost = 8;
   constexpr double kHopSeconds = 2 * 150e-6 / 4;
+  constexpr double kMessageSeconds = kHopSeconds / (kRanksPerHost - 1);
+  // Encoding and decoding of a tensor of which each rank of a host has a share, by its processors.
+  constexpr double kProcessorMicroseconds = 1e6 * 32 / 20e9 * kRanksPerHost;  // per element
   Costs costs{.source = source,
               .host = "",
               .isa = "gpu",
               .version = "",
-              .inside = {kHopSeconds, inside_seconds_per_kib / 1024},
-              .between = {kHopSeconds, 8 / between_bits_per_second},
+              .inside = {kMessageSeconds, inside_seconds_per_kib / 1024},
+              .between = {kMessageSeconds, 8 / between_bits_per_second},
               .codecs = {}};
-  costs.codecs["none"] = {constant_table(0, 1), constant_table(0, 1), {}, 4};
+  costs.codecs["none"] = {constant_table(0, 1), constant_table(0, 1), {}, 4, {}, {}};
+  costs.codecs["fp16"] = {constant_table(0, 1), constant_table(0, 1), {}, 2, {}, {}};
   for (const Compressor& each : kCompressors) {
     costs.codecs[Codec::parse(each.spec).spec()] = {
-        constant_table(each.both_us - each.decode_us, kConstantUpTo),
-        constant_table(each.decode_us, kConstantUpTo),
-        {},
-        each.bytes_per_element};
+        .encode = constant_table(each.both_us - each.decode_us, kConstantUpTo),
+        .decode = constant_table(each.decode_us, kConstantUpTo * kHosts),
+        .preparation = {},
+        .bytes_per_element = each.bytes_per_element,
+        .other_encode = constant_table(kProcessorMicroseconds / 2, 1),
+        .other_decode = constant_table(kProcessorMicroseconds / 2 / kHosts, 1)};
   }
   return costs;
 }
@@ -150,9 +159,12 @@ Costs cpu() {
               .interference = 1.2,
               .codecs = {}};
   for (const CpuCodec& each : codecs) {
-    costs.codecs[Codec::parse(each.spec).spec()] = {
-        measured_table(each.encode), measured_table(each.decode), measured_table(each.preparation),
-        each.bytes_per_element};
+    costs.codecs[Codec::parse(each.spec).spec()] = {.encode = measured_table(each.encode),
+                                                    .decode = measured_table(each.decode),
+                                                    .preparation = measured_table(each.preparation),
+                                                    .bytes_per_element = each.bytes_per_element,
+                                                    .other_encode = {},
+                                                    .other_decode = {}};
   }
   return costs;
 }

@@ -36,7 +36,12 @@ TEST(CostPresets, testbeds_have_the_papers_links_and_times) {
   EXPECT_DOUBLE_EQ(preset_costs("testbed-b").between.seconds_per_byte, 8 / 25e9);
   const MeasuredCodec& dgc = a.codec(Codec::parse("topk:density=0.01"));
   EXPECT_DOUBLE_EQ(dgc.encode.at(1000) + dgc.decode.at(1000), 390e-6);
-  EXPECT_DOUBLE_EQ(dgc.encode.at(3U << 20U) + dgc.decode.at(3U << 20U), 3 * 390e-6);
+  EXPECT_DOUBLE_EQ(dgc.encode.at(3U << 20U) + dgc.decode.at(8 * (3U << 20U)), 3 * 390e-6);
+  // A hop of a hierarchical all_reduce among eight.
+  EXPECT_DOUBLE_EQ(4 * 7 * a.inside.seconds, 2 * 150e-6);
+  // 20 Gbit/s of a host's gradients, of which each of 8 ranks has a share.
+  EXPECT_DOUBLE_EQ(dgc.other_encode.at(1 << 20) + 8 * dgc.other_decode.at(1 << 20),
+                   8 * (1 << 20) * 32 / 20e9);
 }
 
 TEST(CostPresets, others_are_refused_with_the_names) {

@@ -59,12 +59,23 @@ CostTable read_table(const LocatedJson& codec, std::string_view key) {
 }
 
 MeasuredCodec read_codec(const LocatedJson& codec) {
-  check_keys(codec, "a codec", {"encode", "decode", "preparation", "bytes_per_element"});
+  check_keys(
+      codec, "a codec",
+      {"encode", "decode", "preparation", "bytes_per_element", "other_encode", "other_decode"});
+  const auto optional_table = [&](std::string_view key) {
+    return codec.find(key) == nullptr ? CostTable() : read_table(codec, key);
+  };
+  // On a second device a codec does both, or nothing.
+  for (const auto& [one, both] :
+       {std::pair("other_encode", "other_decode"), std::pair("other_decode", "other_encode")}) {
+    if (codec.find(one) != nullptr) member(codec, both, fmt::format("a codec with '{}'", one));
+  }
   return {.encode = read_table(codec, "encode"),
           .decode = read_table(codec, "decode"),
-          .preparation =
-              codec.find("preparation") == nullptr ? CostTable() : read_table(codec, "preparation"),
-          .bytes_per_element = number_member(codec, "bytes_per_element", "a codec")};
+          .preparation = optional_table("preparation"),
+          .bytes_per_element = number_member(codec, "bytes_per_element", "a codec"),
+          .other_encode = optional_table("other_encode"),
+          .other_decode = optional_table("other_decode")};
 }
 
 std::string spec_of(const std::string& text, const std::string& place) {
@@ -103,12 +114,17 @@ std::string text_of(const CostTable& table) {
 }
 
 std::string text_of(const MeasuredCodec& codec) {
-  const bool prepared = !codec.preparation.points().empty();
+  const auto optional_table = [](const char* key, const CostTable& table) {
+    if (table.points().empty()) return std::string();
+    return fmt::format("      \"{}\": {},\n", key, text_of(table));
+  };
   return fmt::format(
-      "{{\n      \"encode\": {},\n      \"decode\": {},\n{}      \"bytes_per_element\": {}\n    }}",
+      "{{\n      \"encode\": {},\n      \"decode\": {},\n{}{}{}      \"bytes_per_element\": {}\n   "
+      " }}",
       text_of(codec.encode), text_of(codec.decode),
-      prepared ? fmt::format("      \"preparation\": {},\n", text_of(codec.preparation)) : "",
-      codec.bytes_per_element);
+      optional_table("preparation", codec.preparation),
+      optional_table("other_encode", codec.other_encode),
+      optional_table("other_decode", codec.other_decode), codec.bytes_per_element);
 }
 
 }  // namespace
@@ -137,6 +153,11 @@ const MeasuredCodec& Costs::codec(const Codec& codec) const {
               fmt::format("what {} costs is not among the costs {}: measure it, by gradwire "
                           "calibrate --codec {}",
                           codec.spec(), source, codec.spec()));
+}
+
+bool Costs::has_other_device() const noexcept {
+  return std::ranges::any_of(codecs,
+                             [](const auto& each) { return each.second.has_other_device(); });
 }
 
 Costs parse_costs(std::string_view text) {

@@ -48,6 +48,12 @@ struct MeasuredCodec {
   CostTable decode;              ///< to where nothing is yet, or added to what is there
   CostTable preparation;         ///< what must see all of a tensor before any of it is encoded
   double bytes_per_element = 4;  ///< of a typical gradient
+  /// On the second device, with copies of the numbers to it and back, and with what prepares them.
+  /// Without points there is none for this codec.
+  CostTable other_encode{};
+  CostTable other_decode{};
+
+  bool has_other_device() const noexcept { return !other_encode.points().empty(); }
 
   friend bool operator==(const MeasuredCodec&, const MeasuredCodec&) = default;
 };
@@ -77,6 +83,9 @@ struct Costs {
   bool on_gpu() const noexcept { return isa == "gpu"; }
   /// What encodes computes gradients, too, one thing at a time.
   bool shares_compute() const noexcept { return on_gpu() || cores < 2; }
+  /// Whether some codec can run beside what computes gradients, such as on the processors of hosts
+  /// with GPUs.
+  bool has_other_device() const noexcept;
   /// By which seconds of a processor become longer as ranks share it.
   double processor_share() const noexcept { return on_gpu() || cores >= 1 ? 1 : 1 / cores; }
 

@@ -114,6 +114,10 @@ TEST(Costs, mistakes_are_named_with_their_line) {
       {"[[1024, 0]]", "[[1024, -7]]", "line 12", {"-7 seconds", "less than 0"}},
       {"[2048,", "[1024,", "line 14", {"1024 elements behind 1024", "ascending"}},
       {"\"decode\": [[1024, 1e-6]],\n", "", "line 13", {"a codec needs 'decode'"}},
+      {"\"decode\": [[1024, 1e-6]],\n",
+       "\"decode\": [[1, 1]], \"other_encode\": [[1, 1]],\n",
+       "line 13",
+       {"a codec with 'other_encode' needs 'other_decode'"}},
       {"\"bytes_per_element\": 4", "\"bytes\": 4", "line 12", {"unknown key 'bytes'"}},
       {"\"sign\"", "\"none:\"", "line 13", {"none"}},
   };
@@ -169,12 +173,15 @@ RC_GTEST_PROP(Costs, any_costs_round_trip, ()) {
               .interference = 1 + any_seconds(),
               .codecs = {}};
   for (const char* spec : {"none", "sign", "topk:density=0.01"}) {
+    const bool two_devices = *rc::gen::arbitrary<bool>();
     costs.codecs.emplace(
         Codec::parse(spec).spec(),
         MeasuredCodec{.encode = any_table(),
                       .decode = any_table(),
                       .preparation = *rc::gen::arbitrary<bool>() ? any_table() : CostTable(),
-                      .bytes_per_element = any_seconds()});
+                      .bytes_per_element = any_seconds(),
+                      .other_encode = two_devices ? any_table() : CostTable(),
+                      .other_decode = two_devices ? any_table() : CostTable()});
   }
   RC_ASSERT(parse_costs(text_of(costs)) == costs);
 }

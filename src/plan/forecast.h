@@ -50,6 +50,7 @@ class Forecast {
   void set(std::size_t tensor, const Chain& chain);
   /// The seconds of a step if one tensor had another chain; or, once that is seen to be at least
   /// `limit`, some number that is, too.
+  /// By one thread at a time.
   double with(std::size_t tensor, const Chain& chain,
               double limit = std::numeric_limits<double>::infinity()) const;
 
@@ -62,6 +63,9 @@ class Forecast {
   /// When each tensor's exchange ends, after backward has begun.
   double end_of(std::size_t tensor) const noexcept { return ends_[tensor]; }
 
+  /// Tasks that were walked so far, for whoever wants to stop at some effort.
+  std::uint64_t tasks_walked() const noexcept { return tasks_walked_; }
+
   /// All that is done, in the order in which it ends.
   std::vector<Interval> timeline() const;
 
@@ -69,21 +73,29 @@ class Forecast {
   static constexpr std::size_t kMarks = 8;  // tensors from one state that is remembered to the next
 
   struct Waiting {
-    std::uint32_t tensor;
-    std::uint16_t piece;
-    std::uint16_t task;  // or kPreparation
+    const Task* task;  // or none: the tensor is prepared
+    const Task* end;   // of the chain
     double seconds;
+    std::uint32_t tensor;
+    std::uint32_t piece;
   };
   /// Serves one task after the other.
   struct Server {
     std::vector<Waiting> queue{};  // the first is being served
     std::size_t first = 0;
-    double done = 0;  // with it
 
     bool idle() const noexcept { return first == queue.size(); }
+    void forget_done() {
+      queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(first));
+      first = 0;
+    }
   };
+  static constexpr std::size_t kReady = kResources;
   struct State {
     std::array<Server, kResources> servers{};
+    /// When each server's task is done, and the next tensor computed. Infinite: not before
+    /// something else is.
+    std::array<double, kResources + 1> next_at{};
     /// By tensor and piece: tasks under way.
     std::vector<std::array<std::uint8_t, Chain::kMostPieces>> beside{};
     std::vector<std::uint8_t> pieces_left{};  // by tensor, of those that have begun
@@ -108,6 +120,9 @@ class Forecast {
   State first_state() const;
 
   double end_of_step(double computed, double exchanged) const noexcept;
+  /// Whoever computes and encodes does this much more when a tensor becomes ready.
+  double computing_after(std::size_t tensor) const noexcept;
+  double least_step(const State& state) const noexcept;
   void simulate_from(std::size_t tensor);
 
   const Workload& workload_;
@@ -117,6 +132,8 @@ class Forecast {
   std::vector<Mark> marks_;
   std::vector<double> ends_;       // of each tensor's exchange
   std::vector<double> ends_from_;  // the last one, from each tensor on
+  mutable State trial_;            // kept for its memory
+  mutable std::uint64_t tasks_walked_ = 0;
   double step_seconds_ = 0;
   double computed_ = 0;
   std::size_t bubble_ = 0;

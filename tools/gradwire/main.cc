@@ -54,6 +54,7 @@ void add_subcommands(CLI::App& app) {
   add_bench_select(bench);
   add_bench_allreduce(bench);
   add_bench_train(bench);
+  add_bench_plan(bench);
   add_bench_predict(bench);
   add_calibrate(app);
   add_plan(app);

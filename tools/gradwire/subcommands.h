@@ -16,6 +16,7 @@ void add_bench_codec(CLI::App& bench);
 void add_bench_distortion(CLI::App& bench);
 void add_bench_coder(CLI::App& bench);
 void add_bench_select(CLI::App& bench);
+void add_bench_plan(CLI::App& bench);
 void add_bench_predict(CLI::App& bench);
 void add_bench_train(CLI::App& bench);
 void add_calibrate(CLI::App& gradwire);
