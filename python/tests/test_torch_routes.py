@@ -41,7 +41,7 @@ distributed.destroy_process_group()
 def test_a_route_that_hosts_cannot_take_is_refused_on_all_ranks_before_a_step(tmp_path):
     (tmp_path / "script.py").write_text(ON_HOSTS)
     done = subprocess.run(
-        [PROGRAM, "hosts", "--count", "2", "--ranks-per-host", "2", "--timeout", "100", "--"]
+        [PROGRAM, "hosts", "--count", "2", "--ranks-per-host", "2", "--timeout", "240", "--"]
         + [sys.executable, "script.py"],
         cwd=tmp_path,
         capture_output=True,

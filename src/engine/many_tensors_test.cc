@@ -39,8 +39,8 @@ void expect_summed(RanksHere& ranks, std::size_t count, const char* codec,
 TEST(ManyTensors, of_one_number_are_reduced_with_every_codec_and_algorithm) {
   for (const char* codec : kCodecs) {
     // As over a network: as much as it likes.
-    auto ranks =
-        Communicator::in_process(4, {.tuning = {.piece_elements = std::size_t{1} << 19}}, 2);
+    auto ranks = Communicator::in_process(
+        4, {.tuning = {.piece_elements = std::size_t{1} << 19}, .timeout = kMaxTimeout}, 2);
     for (const std::string& algorithm : usable_algorithms(4, 2)) {
       SCOPED_TRACE(std::string(codec) + ", " + algorithm);
       expect_summed(ranks, 3500, codec, algorithm);
@@ -55,7 +55,8 @@ TEST(ManyTensors, of_one_number_are_reduced_with_every_codec_and_algorithm) {
 TEST(ManyTensors, of_one_number_are_shared_out_and_gathered) {
   for (const char* codec : kCodecs) {
     SCOPED_TRACE(codec);
-    auto ranks = Communicator::in_process(3, {.tuning = {.piece_elements = std::size_t{1} << 19}});
+    auto ranks = Communicator::in_process(
+        3, {.tuning = {.piece_elements = std::size_t{1} << 19}, .timeout = kMaxTimeout});
     on_all_ranks(ranks, [&](Communicator& me) {
       Numbers x(3 * 3500, 2.0f);
       std::vector<Tensor> parts = one_by_one(x, Way::parse(codec));
