@@ -146,6 +146,7 @@ class Sweep(PlanCommand):
 
     def test_table_says_where_codecs_pay(self):
         table = self.output_of(*"plan --model lstm --sweep link=1gbit:10gbit:3".split())
+        self.assertRegex(table, r"^lstm on 2 hosts with 1 rank each; costs: preset cpu")
         self.assertRegex(table, r"(?m)^ *3.2gbit .* % ")
         self.assertRegex(table, r"(?m)^\S+ pays from 1gbit to \S+gbit$")
 

@@ -101,10 +101,11 @@ Planned make_plan(const PlanningInput& input, Workload workload) {
   return planned;
 }
 
+std::string counted(std::uint32_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 std::string text_of(const Cluster& cluster) {
-  const auto counted = [](std::uint32_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   return fmt::format("on {} with {}{}", counted(cluster.hosts, "host"),
                      counted(cluster.ranks_per_host, "rank"), cluster.hosts == 1 ? "" : " each");
 }

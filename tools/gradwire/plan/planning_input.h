@@ -45,6 +45,8 @@ struct Planned {
 
 Planned make_plan(const PlanningInput& input, Workload workload);
 
+/// "1 host", "4 hosts".
+std::string counted(std::uint32_t count, const char* what);
 /// "on 4 hosts with 2 ranks each", "on 1 host with 8 ranks".
 std::string text_of(const Cluster& cluster);
 

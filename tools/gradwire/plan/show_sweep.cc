@@ -31,8 +31,9 @@ std::string name_of(const std::string& codec) { return codec == "none" ? "exact"
 /// What is the same at all points.
 std::string where_of(const PlanningInput& input, const std::string& key) {
   const Cluster& cluster = input.cluster;
-  if (key == "hosts") return fmt::format("with {} ranks per host", cluster.ranks_per_host);
-  if (key == "ranks-per-host") return fmt::format("on {} hosts", cluster.hosts);
+  if (key == "hosts")
+    return fmt::format("with {} per host", counted(cluster.ranks_per_host, "rank"));
+  if (key == "ranks-per-host") return "on " + counted(cluster.hosts, "host");
   return text_of(cluster);
 }
 
