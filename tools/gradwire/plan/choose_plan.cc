@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "collective/algorithms.h"
 #include "gradwire/error.h"
 #include "gradwire/plan.h"
+#include "plan/bucket_steps.h"
 #include "plan/calibration.h"
 #include "plan/cost_presets.h"
 #include "plan/link_rate.h"
@@ -33,10 +35,16 @@ struct Options {
   std::string costs = "cpu";
   std::vector<std::string> codecs;
   std::uint32_t most_encodings = 4;
+  std::optional<double> most_error;
+  std::optional<std::size_t> most_compressions;
+  std::size_t bucket_mebibytes = 0;  // 0: gradients are exchanged as they are ready
   bool all = false;
   bool json = false;
   std::string output;
 };
+
+// Of which one is advised, DDP's own among them.
+constexpr std::size_t kBucketMebibytes[] = {25, 1, 5, 10, 50, 100};
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -90,6 +98,7 @@ struct Answer {
   Costs costs;
   Selection selection;
   Baselines baselines;
+  std::vector<BucketStep> bucket_steps;  // of sizes that DDP's buckets may have
 };
 
 Answer answer(const Options& options) {
@@ -97,7 +106,16 @@ Answer answer(const Options& options) {
   answer.workload = workload_of(options);
   answer.costs = costs_of(options);
   const SelectionOptions selecting{.codecs = codecs_of(options, answer.costs),
-                                   .most_encodings = options.most_encodings};
+                                   .most_encodings = options.most_encodings,
+                                   .most_error = options.most_error,
+                                   .most_compressions = options.most_compressions,
+                                   .options = {}};
+  if (options.bucket_mebibytes > 0) {
+    answer.workload = in_buckets_of(answer.workload, options.bucket_mebibytes);
+  } else {
+    answer.bucket_steps = steps_by_bucket(answer.workload, options.cluster, answer.costs, selecting,
+                                          kBucketMebibytes);
+  }
   answer.selection = select(answer.workload, options.cluster, answer.costs, selecting);
   answer.baselines = baselines(answer.workload, options.cluster, answer.costs, selecting);
   return answer;
@@ -137,6 +155,16 @@ void print_table(const Options& options, const Answer& answer) {
                    choice.codec.spec(), name_of(choice.option), choice.reason});
   }
   print(table);
+  if (!answer.bucket_steps.empty()) {
+    const BucketStep& best = best_of(answer.bucket_steps);
+    const BucketStep& usual = answer.bucket_steps.front();
+    print_note(
+        fmt::format("With DDP's buckets: bucket_cap_mb={} is best, {} ms a step; {} has {} ms. "
+                    "--bucket-mb fixes "
+                    "one",
+                    best.mebibytes, milliseconds(best.step_seconds), usual.mebibytes,
+                    milliseconds(usual.step_seconds)));
+  }
   if (small > 0)
     print_note(fmt::format("{} small tensors travel with these; --all shows them", small));
 }
@@ -153,6 +181,14 @@ void print_object(const Options& options, const Answer& answer) {
   object["all_compressed_seconds"] = measured(answer.baselines.all_compressed_seconds);
   object["bound_seconds"] = measured(answer.baselines.bound_seconds);
   object["compute_seconds"] = measured(answer.workload.compute_seconds());
+  object["least_seconds"] = measured(answer.baselines.least_seconds);
+  if (!answer.bucket_steps.empty()) {
+    object["advised_bucket_mb"] = best_of(answer.bucket_steps).mebibytes;
+  }
+  for (const BucketStep& each : answer.bucket_steps) {
+    object["buckets"].push_back(
+        {{"bucket_mb", each.mebibytes}, {"predicted_seconds", measured(each.step_seconds)}});
+  }
   for (std::size_t i = 0; i < answer.selection.choices.size(); ++i) {
     const Choice& choice = answer.selection.choices[i];
     const WorkloadTensor& tensor = answer.workload.tensors[i];
@@ -212,6 +248,18 @@ void add_plan(CLI::App& gradwire) {
       .add_option("--most-encodings", options->most_encodings,
                   "Of a number on its way, for accuracy (default: 4)")
       ->check(CLI::Range(0, 8));
+  command
+      .add_option(
+          "--most-error", options->most_error,
+          "Of a layer: squared error as a share of its squares, of Gaussian numbers, summed "
+          "over encodings")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--most-compressions", options->most_compressions,
+                     "Layers that may be compressed in a step (default: all)");
+  command
+      .add_option("--bucket-mb", options->bucket_mebibytes,
+                  "DDP's bucket_cap_mb (default: gradients one by one, and sizes compared)")
+      ->check(CLI::Range(1, 4096));
   command.add_flag("--all", options->all, "Show small tensors, too");
   command.add_option("-o,--output", options->output, "Write the plan, for `gradwire run --plan`");
   command.add_flag("--json", options->json, "Print one JSON object");
@@ -219,6 +267,7 @@ void add_plan(CLI::App& gradwire) {
       "Examples:\n"
       "  gradwire plan --model resnet50 --hosts 4 --link 10gbit\n"
       "  gradwire plan --model vgg16 --hosts 8 --ranks-per-host 8 --costs testbed-b --codec sign\n"
+      "  gradwire plan --model bert-base --link 10gbit --bucket-mb 25 --most-error 0.02\n"
       "  gradwire plan --profile trace.json --costs costs.json --link 1gbit -o plan.json");
   command.callback([options] { run(*options); });
 }
