@@ -18,7 +18,7 @@ _TENSOR = [*_BASE, "tensor"]
 _DOING = [*_TENSOR, "trace"]  # codec, collective and net … rendezvous never include one another
 _DECIDING = [*_DOING, "codec", "collective", "net", "transport", "rendezvous"]
 _ENGINE = [*_DECIDING, "feedback", "adapt", "plan"]
-_TOP = [*_ENGINE, "engine"]  # what is outside src/
+_TOP = [*_ENGINE, "calibrate", "engine"]  # what is outside src/
 
 MAY_INCLUDE = {
     "include/gradwire": [],
@@ -33,6 +33,7 @@ MAY_INCLUDE = {
     "src/feedback": _DECIDING,
     "src/adapt": _DECIDING,
     "src/plan": _DECIDING,
+    "src/calibrate": [*_DECIDING, "plan"],
     "src/engine": _ENGINE,
     "bindings": _TOP,
     "tools": _TOP,

@@ -171,6 +171,10 @@ uint32_t gradwire_communicator_size(const gradwire_communicator* communicator) {
   return communicator == nullptr ? 0 : communicator->ranks->size();
 }
 
+uint32_t gradwire_communicator_ranks_per_host(const gradwire_communicator* communicator) {
+  return communicator == nullptr ? 0 : communicator->ranks->ranks_per_host();
+}
+
 // Plans
 
 int gradwire_communicator_register_layer(gradwire_communicator* communicator, const char* name,

@@ -226,6 +226,7 @@ static void a_plan_says_how_layers_travel(gradwire_communicator* ranks) {
 
 static void all_operations(gradwire_communicator* ranks) {
   EXPECT(gradwire_communicator_size(ranks) == 3);
+  EXPECT(gradwire_communicator_ranks_per_host(ranks) == 3);
   all_reduce_sums(ranks);
   parts_are_reduced_and_gathered(ranks);
   parts_of_several_tensors_travel_together(ranks);
@@ -619,6 +620,7 @@ static void null_handles_are_harmless(void) {
   gradwire_work_destroy(NULL);
   EXPECT(gradwire_communicator_rank(NULL) == 0);
   EXPECT(gradwire_communicator_size(NULL) == 0);
+  EXPECT(gradwire_communicator_ranks_per_host(NULL) == 0);
   EXPECT(gradwire_work_done(NULL) == 1);
 #define EXPECT_REFUSED(call) EXPECT_FAILURE(call, GRADWIRE_INVALID_ARGUMENT, "is null")
   EXPECT_REFUSED(gradwire_communicator_all_reduce(NULL, &tensor, 1, NULL, &work));

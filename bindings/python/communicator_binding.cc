@@ -268,6 +268,7 @@ void add_communicator(nb::module_& module) {
   nb::class_<Communicator>(module, "Communicator")
       .def_prop_ro("rank", &Communicator::rank)
       .def_prop_ro("size", &Communicator::size)
+      .def_prop_ro("ranks_per_host", &Communicator::ranks_per_host)
       .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a,
            "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
       .def("register_layer", &register_layer, "name"_a, "array"_a.none())

@@ -4,10 +4,9 @@
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
-#include <span>
 
+#include "engine/gather_texts.h"
 #include "lent_store.h"
 
 namespace gradwire::pytorch {
@@ -58,35 +57,6 @@ std::shared_ptr<Communicator> connect(const c10::intrusive_ptr<c10d::Store>& sto
   }
 }
 
-/// Texts travel as numbers that floats hold exactly, their lengths as well.
-constexpr std::size_t kTooLong = 1 << 24;
-
-bool is_whole_below(std::size_t end, float number) {  // false for NaN
-  return number >= 0 && number < static_cast<float>(end) && number == std::trunc(number);
-}
-
-void gather_numbers(Communicator& all, std::vector<float>& numbers,
-                    std::chrono::milliseconds timeout) {
-  OperationOptions options;
-  options.timeout = timeout;
-  try {
-    all.all_gather(Tensor{.view = {numbers.data(), numbers.size(), Dtype::f32}}, options).wait();
-  } catch (const Error& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
-  }
-}
-
-std::string text_of(std::span<const float> letters, std::size_t rank) {
-  std::string text;
-  for (const float letter : letters) {
-    TORCH_CHECK_WITH(DistBackendError, is_whole_below(256, letter), "gradwire: rank ", rank,
-                     " sent a text with the letter ", letter,
-                     ", which is none: does it run the same version of gradwire?");
-    text.push_back(static_cast<char>(static_cast<unsigned char>(letter)));
-  }
-  return text;
-}
-
 }  // namespace
 
 Channel::Channel(const c10::intrusive_ptr<c10d::Store>& store, const ChannelOptions& options)
@@ -102,34 +72,19 @@ std::shared_ptr<Communicator> Channel::communicator() const {
 
 std::vector<std::string> Channel::all_gather_text(const std::string& text,
                                                   std::chrono::milliseconds timeout) const {
-  const auto ranks = static_cast<std::size_t>(options_.size);
-  const auto rank = static_cast<std::size_t>(options_.rank);
   const auto all = communicator();
-  const auto gather = [&](std::vector<float>& numbers) { gather_numbers(*all, numbers, timeout); };
-  TORCH_CHECK_VALUE(text.size() < kTooLong, "gradwire: a text of ", text.size(),
+  TORCH_CHECK_VALUE(text.size() <= engine::kLongestText, "gradwire: a text of ", text.size(),
                     " bytes is too long for other ranks");
-  std::vector<float> lengths(ranks);
-  lengths[rank] = static_cast<float>(text.size());
-  gather(lengths);
-  for (std::size_t i = 0; i < ranks; ++i) {
-    TORCH_CHECK_WITH(DistBackendError, is_whole_below(kTooLong, lengths[i]), "gradwire: rank ", i,
-                     " sent a text of ", lengths[i],
-                     " bytes, which cannot be: does it run the "
-                     "same version of gradwire?");
+  try {
+    return engine::gather_texts(*all, text, timeout);
+  } catch (const engine::GivenUp& error) {
+    throw RankRaised(std::string("gradwire: ") + error.what());
+  } catch (const Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
   }
-  const auto longest = static_cast<std::size_t>(std::ranges::max(lengths));
-  if (longest == 0) return std::vector<std::string>(ranks);
-  std::vector<float> letters(ranks * longest);
-  std::ranges::transform(text, letters.begin() + static_cast<std::ptrdiff_t>(rank * longest),
-                         [](char letter) { return static_cast<unsigned char>(letter); });
-  gather(letters);
-  std::vector<std::string> texts;
-  for (std::size_t i = 0; i < ranks; ++i) {
-    const auto first = letters.begin() + static_cast<std::ptrdiff_t>(i * longest);
-    texts.push_back(text_of({first, static_cast<std::size_t>(lengths[i])}, i));
-  }
-  return texts;
 }
+
+void Channel::give_up(const std::string& reason) const { engine::give_up(*communicator(), reason); }
 
 void Channel::close() {
   std::shared_ptr<Communicator> last;

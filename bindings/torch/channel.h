@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,12 @@ struct ChannelOptions {
   std::vector<std::uint32_t> job_ranks{};  ///< likewise
 };
 
+/// Another rank has called `Channel::give_up`; `what()` is its reason.
+class RankRaised : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 class Channel {
  public:
   /// Waits for all ranks. Throws `c10::DistBackendError`.
@@ -49,9 +56,14 @@ class Channel {
   std::shared_ptr<Communicator> communicator() const;
 
   /// The texts of all ranks, in their order. All ranks call it together; it waits for them, for
-  /// twice the timeout at most. Throws `c10::DistBackendError`, also when a rank sends no text.
+  /// twice the timeout at most. Throws `c10::DistBackendError`, also when a rank sends no text, and
+  /// `RankRaised` when one has called `give_up`.
   std::vector<std::string> all_gather_text(const std::string& text,
                                            std::chrono::milliseconds timeout) const;
+
+  /// In the place of `all_gather_text`, for a rank that raises before it: the others hear why.
+  /// Waits for nobody.
+  void give_up(const std::string& reason) const;
 
   /// Operations that are not done fail; whatever comes later is refused. May be repeated.
   void close();

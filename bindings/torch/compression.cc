@@ -1,6 +1,7 @@
 #include "compression.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
 
@@ -86,6 +87,26 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
     layer->rule.owed_exchanges = owed;
     look_for_misuse(*layer);
   }
+}
+
+void Compression::choose_by(std::shared_ptr<AutoPlan> chooser) { chooser_ = std::move(chooser); }
+
+void Compression::take_plan(const Plan& plan) {
+  for (const auto& [parameter, layer] : layers_) {
+    const std::lock_guard lock(ledger_->mutex);
+    layer->rule.stages = plan.stages_of(layer->rule.layer_name());
+  }
+}
+
+void Compression::count_step() {
+  ++steps_;
+  if (!chooser_) return;
+  try {
+    if (chooser_->begin_step(step())) take_plan(chooser_->plan());
+  } catch (const Error& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "gradwire: ", error.what());
+  }
+  if (exact_scopes > 0) chooser_->leave_out();
 }
 
 std::vector<LayerTotals> Compression::totals() const {

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "auto_plan.h"
 #include "gradwire/communicator.h"
 #include "gradwire/plan.h"
 #include "layer_use.h"
@@ -84,6 +85,12 @@ class Compression {
   /// By the identity of the parameter, which is up to DDP and FSDP2. Between steps.
   void set_rules(const std::unordered_map<const void*, Rule>& rules);
 
+  /// Decides about ways from now on, in the place of rules; null: nobody does. Between steps.
+  void choose_by(std::shared_ptr<AutoPlan> chooser);
+  const std::shared_ptr<AutoPlan>& chooser() const noexcept { return chooser_; }
+  /// What the chooser has loaded or decided becomes that of all layers.
+  void take_plan(const Plan& plan);
+
   /// Of random numbers. Between steps.
   void set_seed(std::uint64_t seed) { seed_ = seed; }
 
@@ -108,8 +115,8 @@ class Compression {
 
   /// Once for each exchange, before anything else.
   void begin_exchange();
-  /// A step begins.
-  void count_step() { ++steps_; }
+  /// A step begins. Where somebody chooses, ranks may meet in it.
+  void count_step();
   /// The one that has begun, from 0.
   std::uint64_t step() const { return steps_ - 1; }
 
@@ -128,6 +135,7 @@ class Compression {
   static std::string misuse_of(const LayerState& layer, const LayerUse::Findings& findings,
                                std::string_view instead);
 
+  std::shared_ptr<AutoPlan> chooser_;
   const std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   std::unordered_map<const void*, LayerPtr> layers_;  // by parameter
 

@@ -97,6 +97,7 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
   const std::shared_ptr<Communicator> communicator = channel_->communicator();
   const CallSpan span(communicator, "hook", bucket_name(bucket), bytes_in(bucket.getBuffer()),
                       step());
+  if (chooser_) show_to_chooser(bucket);
   if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
 
   OperationOptions options = options_at(step());
@@ -104,12 +105,19 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
   waiting_.push_back({bucket, options, std::make_shared<Completion>(bucket.getBuffer())});
   waiting_.back().completion->show(*communicator, bucket_name(bucket), step());
   const FuturePtr future = waiting_.back().completion->future();
-  if (local_clip_ == 0 || bucket.isLast()) {
+  const bool waits = local_clip_ > 0 || (chooser_ && chooser_->waits());
+  if (!waits || bucket.isLast()) {
     const std::vector<Waiting> ready = std::exchange(waiting_, {});
     if (local_clip_ > 0) clip(ready);
     for (const Waiting& each : ready) start(each);
   }
   return future;
+}
+
+void DdpCompression::show_to_chooser(const c10d::GradBucket& bucket) const {
+  if (exact_scopes > 0) chooser_->leave_out();
+  for (const LayerPtr& layer : layers_of(bucket)) chooser_->ready(layer->rule.layer_name());
+  if (is_supported(bucket.getBuffer())) chooser_->see(bucket.getBuffer());
 }
 
 void DdpCompression::clip(const std::vector<Waiting>& ready) const {
@@ -220,21 +228,24 @@ void DdpCompression::start(const Waiting& waiting) {
         numbers.slice(static_cast<std::size_t>(first), static_cast<std::size_t>(ranges[i].numel()));
     const Way way = take_way(*layers[i], *options.step);
     if (measures(*layers[i], *options.step)) options.measure_error = true;
-    tensors.push_back({.name = layers[i]->rule.name, .view = part, .way = way});
+    const Rule& rule = layers[i]->rule;
+    tensors.push_back({rule.name, part, way, std::string(rule.layer_name())});
     exchanged.push_back(layers[i]);
     bytes.push_back(exact_bytes(part.count * size_of(part.dtype),
                                 static_cast<std::uint64_t>(channel_->size())));
   }
   if (!tensors.empty()) {
     Work work = channel_->communicator()->all_reduce(tensors, options);
-    waiting.completion->add(std::move(work), [ledger = ledger_, tensors = std::move(tensors),
-                                              layers = std::move(exchanged),
-                                              bytes = std::move(bytes)](const Work& done) {
-      ledger->count(layers, bytes, done.statistics());
-      for (std::size_t i = 0; i < layers.size(); ++i) {
-        if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
-      }
-    });
+    waiting.completion->add(
+        std::move(work),
+        [ledger = ledger_, chooser = chooser_, tensors = std::move(tensors),
+         layers = std::move(exchanged), bytes = std::move(bytes)](const Work& done) {
+          if (chooser) chooser->came();
+          ledger->count(layers, bytes, done.statistics());
+          for (std::size_t i = 0; i < layers.size(); ++i) {
+            if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
+          }
+        });
   }
   waiting.completion->seal();
 }

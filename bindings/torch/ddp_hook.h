@@ -50,6 +50,7 @@ class DdpCompression final : public Compression {
 
   std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
   FuturePtr average_by_group(const c10d::GradBucket& bucket) const;
+  void show_to_chooser(const c10d::GradBucket& bucket) const;
   /// What the group averages: it is as large as it is.
   void count_exact(const std::vector<LayerPtr>& layers, const at::Tensor& buffer) const;
   /// Shrinks the gradients to the norm that was asked for.

@@ -169,7 +169,8 @@ std::vector<Tensor> ShardExchange::tensors_of(const at::Tensor& whole,
   for (int i = 0; i < times; ++i) {
     for (const Part& part : parts) {
       const TensorView view = numbers.slice(first, part.elements);
-      tensors.push_back({part.layer->rule.name + suffix, view, part.way});
+      const Rule& rule = part.layer->rule;
+      tensors.push_back({rule.name + suffix, view, part.way, std::string(rule.layer_name())});
       first += part.elements;
     }
   }

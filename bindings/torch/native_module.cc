@@ -97,8 +97,9 @@ class FutureWork final : public c10d::Work {
 };
 
 WorkPtr all_reduce(const Channel& channel, const at::Tensor& tensor, const std::string& way,
-                   std::string name, bool average, std::uint64_t seed, std::uint64_t step) {
-  const Tensor one{std::move(name), view_of(tensor), Way::parse(way)};
+                   const std::string& name, bool average, std::uint64_t seed, std::uint64_t step) {
+  const std::string label = name.substr(name.find('/') + 1);  // as the caller named it
+  const Tensor one{name, view_of(tensor), Way::parse(way), label};
   const auto completion = std::make_shared<Completion>(tensor);
   completion->add(channel.communicator()->all_reduce(
       {&one, 1}, {.seed = seed, .step = step, .average = average}));
@@ -172,6 +173,42 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
   compression.set_rules(rules);
 }
 
+/// `others` are patterns with ways.
+void choose(Compression& compression, std::vector<Layer> layers, std::vector<std::string> exact,
+            const std::vector<std::pair<std::string, std::string>>& others,
+            std::vector<std::shared_ptr<Channel>> channels, bool can_wait,
+            std::function<void(const std::string&)> on_choice) {
+  AutoPlanOptions options{.layers = std::move(layers),
+                          .fixed = {.exact = std::move(exact)},
+                          .channels = std::move(channels),
+                          .can_wait = can_wait,
+                          .on_choice = std::move(on_choice)};
+  for (const auto& [pattern, way] : others) {
+    options.fixed.others.emplace_back(pattern, Way::parse(way));
+  }
+  compression.choose_by(std::make_shared<AutoPlan>(std::move(options)));
+}
+
+/// None: nobody chooses.
+std::optional<Plan> chosen_plan(const Compression& compression) {
+  if (!compression.chooser()) return std::nullopt;
+  return compression.chooser()->plan();
+}
+
+std::string choice(const Compression& compression) {
+  return compression.chooser() ? compression.chooser()->outcome() : "";
+}
+
+std::string save_choice(const Compression& compression) {
+  return compression.chooser() ? compression.chooser()->saved() : "";
+}
+
+void load_choice(Compression& compression, const std::string& saved) {
+  if (!compression.chooser() || saved.empty()) return;
+  compression.chooser()->load(saved);
+  compression.take_plan(compression.chooser()->plan());
+}
+
 py::list totals(const Compression& compression) {
   py::list layers;
   for (const LayerTotals& layer : compression.totals()) {
@@ -197,6 +234,8 @@ void translate(std::exception_ptr thrown) {
 
 PYBIND11_MODULE(_native, module) {
   py::register_local_exception_translator(translate);
+  py::register_exception<RankRaised>(
+      module, "RankRaised", py::module_::import("torch.distributed").attr("DistBackendError"));
   configure_from_environment();
   module.attr("torch_version") = GRADWIRE_TORCH_VERSION;
 
@@ -206,6 +245,13 @@ PYBIND11_MODULE(_native, module) {
            py::arg("interface") = "", py::arg("trace") = "",
            py::arg("job_ranks") = std::vector<std::uint32_t>())
       .def("close", &Channel::close, NoGil())
+      .def(
+          "check_routes",
+          [](const Channel& channel, const Plan& plan) {
+            channel.communicator()->check_routes(plan);
+          },
+          py::arg("plan"))
+      .def("give_up", &Channel::give_up, py::arg("reason"), NoGil())
       .def("all_gather_text", &Channel::all_gather_text, py::arg("text"),
            py::arg("timeout") = std::chrono::milliseconds(0), NoGil())
       .def("all_reduce", &all_reduce, py::arg("tensor"), py::arg("way"), py::arg("name"),
@@ -223,6 +269,13 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
       .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
+      .def("choose", &choose, py::arg("layers"), py::arg("exact"), py::arg("others"),
+           py::arg("channels"), py::arg("can_wait"), py::arg("on_choice"))
+      .def("choose_no_more", [](Compression& self) { self.choose_by(nullptr); })
+      .def_property_readonly("chosen_plan", &chosen_plan)
+      .def_property_readonly("choice", &choice)
+      .def("save_choice", &save_choice)
+      .def("load_choice", &load_choice, py::arg("saved"))
       .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
       .def_property_readonly("steps", &Compression::steps)
       .def("has_feedback", &Compression::has_feedback)

@@ -2,8 +2,8 @@
 
 #include <pybind11/stl.h>
 
-#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -69,54 +69,6 @@ std::vector<std::pair<std::string, std::string>> entries_of(const Plan& plan) {
   return entries;
 }
 
-bool is_a(const py::handle& value, const char* kind) {
-  return py::isinstance(value, py::module_::import("collections.abc").attr(kind));
-}
-
-/// A whole number from 0 on, if it is one.
-std::optional<std::uint64_t> count_of(const py::handle& value) {
-  if (PyIndex_Check(value.ptr()) == 0 || py::isinstance<py::bool_>(value)) return std::nullopt;
-  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
-  const std::uint64_t count = number ? PyLong_AsUnsignedLongLong(number.ptr()) : 0;
-  if (PyErr_Occurred() == nullptr) return count;
-  PyErr_Clear();  // it is negative, or too large, or none
-  return std::nullopt;
-}
-
-/// What Python has, as JSON would have it. `place` is the expression that gives it.
-LocatedJson located(const py::handle& value, const std::string& place, std::size_t level = 0) {
-  using Kind = LocatedJson::Kind;
-  if (level > kMostJsonLevels) refuse_at(place, "there are too many brackets in brackets");
-  const auto inside = [&](const py::handle& each, const std::string& key) {
-    return located(each, place + "[" + key + "]", level + 1);
-  };
-  LocatedJson json{.place = place};
-  if (py::isinstance<py::str>(value)) {
-    json.kind = Kind::text;
-    json.text = value.cast<std::string>();
-  } else if (is_a(value, "Mapping")) {
-    json.kind = Kind::object;
-    json.text = "a dict";
-    for (const py::handle key : value) {
-      const std::string name = py::repr(key);
-      if (!py::isinstance<py::str>(key)) refuse_at(place, "keys are texts, and one is " + name);
-      json.members.emplace_back(key.cast<std::string>(), inside(value[key], name));
-    }
-  } else if (is_a(value, "Sequence") && !py::isinstance<py::bytes>(value)) {
-    json.kind = Kind::list;
-    json.text = "a list";
-    for (const py::handle each : value) {
-      json.list.push_back(inside(each, std::to_string(json.list.size())));
-    }
-  } else {
-    const std::optional<std::uint64_t> count = count_of(value);
-    json.kind = count ? Kind::count : Kind::other;
-    json.count = count.value_or(0);
-    json.text = py::repr(value);
-  }
-  return json;
-}
-
 template <class Policy>
 Plan plan_of(const Policy& policy, const std::vector<Layer>& layers) {
   return plan_for(layers, policy);
@@ -138,11 +90,13 @@ void add_plans(py::module_& module) {
       .def_property_readonly(
           "momentum", [](const Way& way) { return way.feedback ? way.feedback->momentum : 0; });
   py::class_<Plan>(module, "Plan")
-      .def_static("parse", &Plan::parse, py::arg("json"))
-      .def_static("read", &Plan::read, py::arg("path"))
       .def_static(
-          "of_dict", [](const py::object& plan) { return read_plan(located(plan, "plan")); },
-          py::arg("plan"))
+          "parse",
+          [](std::string_view json, std::string_view name) {
+            return read_plan(parse_located_json(json, name));
+          },
+          py::arg("json"), py::arg("name") = "")
+      .def_static("read", &Plan::read, py::arg("path"))
       .def("json", &Plan::json)
       .def("__str__", &Plan::json)
       .def("entries", &entries_of)

@@ -125,6 +125,8 @@ struct Tensor {
   /// feedback, and by tensors that have names. In all other calls than all_reduce all tensors take
   /// one route.
   std::optional<Way> way{};
+  /// What errors call it. Empty (default): its name.
+  std::string label{};
 };
 
 /// A tensor that operations will come to, as `Communicator::set_plan` must know it.
@@ -215,6 +217,8 @@ class Communicator {
 
   virtual std::uint32_t rank() const noexcept = 0;
   virtual std::uint32_t size() const noexcept = 0;
+  /// 0 when hosts have different numbers of ranks.
+  virtual std::uint32_t ranks_per_host() const noexcept = 0;
 
   /// Names layers for plans; more may follow. Throws `Error(invalid_argument)` for one that is
   /// known with another count or dtype.
@@ -224,9 +228,14 @@ class Communicator {
   /// plan takes the place of an earlier one from its step on; whatever changes, nothing that
   /// feedback kept is lost. All ranks call it together, at the same place among their operations,
   /// and it waits for them: ranks that differ in plan, step or layers are named in an
-  /// `Error(invalid_argument)` on all ranks, and nothing changes. Also thrown for a pattern that
-  /// matches no layer.
+  /// `Error(invalid_argument)` on all ranks, with the first layer that would travel otherwise, and
+  /// nothing changes. Also thrown for a pattern that matches no layer, and for a route that these
+  /// ranks cannot take.
   virtual void set_plan(const Plan& plan, std::uint64_t from_step = 0) = 0;
+
+  /// Throws `Error(invalid_argument)` for a plan with a route that these ranks cannot take, as
+  /// `set_plan` does. Waits for nobody.
+  virtual void check_routes(const Plan& plan) const = 0;
 
   /// The sum of every tensor over all ranks, in place. Tensors travel together, and each has the
   /// bits that it would have alone; those that overlap are refused.

@@ -20,6 +20,11 @@ from typing import Any, NamedTuple
 
 from . import _gradwire
 
+_MOST_LEVELS = 18
+"""Lists in lists that become JSON. What is deeper, or contains itself, its reader refuses, which
+takes 16.
+"""
+
 
 class TensorStatistics(NamedTuple):
     """What one array of an operation cost this rank."""
@@ -140,17 +145,24 @@ def _seconds(timeout: Any) -> float | None:
     return timeout
 
 
-def _as_json(value: Any, place: str) -> Any:
-    """What JSON has for it; `place` is the expression that gives it."""
+def json_of(value: Any, name: str) -> str:
+    """What JSON has for a value of this name; raises, with the place in it, for what has none."""
+    return json.dumps(_as_json(value, name, _MOST_LEVELS))
+
+
+def _as_json(value: Any, place: str, levels: int) -> Any:
+    """`place` is the expression that gives it."""
+    if levels == 0:
+        return None
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{place}: keys are texts, and one is {key!r}")
-        return {key: _as_json(each, f"{place}[{key!r}]") for key, each in value.items()}
+        return {key: _as_json(each, f"{place}[{key!r}]", levels - 1) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_as_json(each, f"{place}[{i}]") for i, each in enumerate(value)]
+        return [_as_json(each, f"{place}[{i}]", levels - 1) for i, each in enumerate(value)]
     if hasattr(value, "__index__"):  # of NumPy
         return operator.index(value)
     raise TypeError(
@@ -182,6 +194,11 @@ class Communicator:
     def size(self) -> int:
         return self._native.size
 
+    @property
+    def ranks_per_host(self) -> int:
+        """0 when hosts have different numbers of ranks."""
+        return self._native.ranks_per_host
+
     def register_layers(self, layers: Mapping[str, Any]) -> None:
         """Names arrays for plans: their sizes and dtypes, as operations will have them."""
         if not isinstance(layers, Mapping):
@@ -202,7 +219,7 @@ class Communicator:
         if is_path and os.fspath(plan):
             source, text = "path", os.fspath(plan)
         elif isinstance(plan, Mapping):
-            source, text = "dict", json.dumps(_as_json(plan, "plan"))
+            source, text = "dict", json_of(plan, "plan")
         elif hasattr(plan, "json"):  # of gradwire.torch.plan(model)
             source, text = "text", plan.json()
         elif isinstance(plan, str) and plan:

@@ -204,7 +204,8 @@ def with_a_plan(ranks, path):
     with pytest.raises(gradwire.Error, match="'tail'"):
         ranks.all_reduce(np.zeros(5, np.float32), name="tail", step=0)
     other = dict(PLAN, default={"way": "sign"}) if ranks.rank == 1 else PLAN
-    with pytest.raises(gradwire.Error, match="rank 1 has another plan"):
+    words = "rank 1 has another plan .* layer 'head' rank 1 has sign.* where rank 0 has none"
+    with pytest.raises(gradwire.Error, match=words):
         ranks.set_plan(other)
     return planned, told
 
@@ -395,6 +396,7 @@ def test_ranks_without_numbers_are_not_alone_by_mistake(tmp_path, monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert gradwire.connect().size == 1
+    assert gradwire.connect().ranks_per_host == 1
     with pytest.raises(ValueError, match="RANK is not set: give rank="):
         gradwire.connect(store=f"file:{tmp_path}")
     monkeypatch.setenv("RANK", "0")

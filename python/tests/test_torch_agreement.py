@@ -19,6 +19,7 @@ from gradwire.torch._native import FsdpCompression, Plan, ShardExchange
 from test_torch_ddp import small_model, train
 from torch import distributed, nn
 from torch.distributed._composable.replicate import replicate
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch_ranks import on_ranks
@@ -89,10 +90,12 @@ def test_ranks_of_an_earlier_life_of_the_group_do_not_count():
         presence.wait_for_all(store, 0, [0, 1], 0.1)
 
 
-def wrong_on_one_rank(rank: int, wrap: str, wrong: dict) -> tuple[str, float]:
+def wrong_on_one_rank(rank: int, wrap: str, wrong: dict, again: bool) -> tuple[str, float]:
     """Of rank 2. Then all begin anew."""
     model = small_model()
     model = Ddp(model) if wrap == "ddp" else fully_shard(model)
+    if again:
+        train(gradwire.torch.compress(model), rank, 1)
     begun = time.monotonic()
     for _ in range(2):
         with pytest.raises((TypeError, ValueError, distributed.DistBackendError)) as refused:
@@ -105,6 +108,7 @@ def wrong_on_one_rank(rank: int, wrap: str, wrong: dict) -> tuple[str, float]:
     return str(refused.value), seconds
 
 
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("wrap", ["ddp", "fsdp"])
 @pytest.mark.parametrize(
     "wrong, reason",
@@ -114,11 +118,35 @@ def wrong_on_one_rank(rank: int, wrap: str, wrong: dict) -> tuple[str, float]:
         ({"feedback": True}, "feedback is no argument: write it behind a codec, as in 'sign+feed"),
     ],
 )
-def test_what_is_wrong_on_one_rank_alone_is_heard_on_all_at_once(wrap, wrong, reason):
-    *others, (said, _) = on_ranks(3, wrong_on_one_rank, wrap, wrong)
+def test_what_is_wrong_on_one_rank_alone_is_heard_on_all_at_once(wrap, wrong, reason, again):
+    *others, (said, _) = on_ranks(3, wrong_on_one_rank, wrap, wrong, again)
     assert said.startswith(reason)
     for heard, seconds in others:
         assert heard == f"gradwire: rank 2 raised: {said}"
+        assert seconds < 20
+
+
+def wrong_in_a_mesh(rank: int, again: bool) -> tuple[str, float]:
+    """On rank 3 of two replicas: rank 0 has no group with it. Then all begin anew."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
+    model = fully_shard(small_model(), mesh=mesh)
+    if again:
+        gradwire.torch.compress(model)
+    begun = time.monotonic()
+    with pytest.raises((ValueError, distributed.DistBackendError)) as refused:
+        gradwire.torch.compress(model, "grdi" if rank == 3 else "sign")
+    seconds = time.monotonic() - begun
+    distributed.barrier()
+    train(gradwire.torch.compress(model), rank, 1)
+    return str(refused.value), seconds
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_wrong_on_one_rank_alone_is_heard_in_all_groups(again):
+    *others, (said, _) = on_ranks(4, wrong_in_a_mesh, again)
+    assert said.startswith("unknown codec 'grdi'")
+    for heard, seconds in others:
+        assert heard == f"gradwire: rank 3 raised: {said}"
         assert seconds < 20
 
 
@@ -368,131 +396,6 @@ def sharded_otherwise(rank: int) -> None:
 
 def test_fsdp_alike():
     on_ranks(2, sharded_otherwise)
-
-
-# -------------------------------------------------------------------------------------------------
-# States
-
-
-def saved(rank: int):
-    model = gradwire.torch.compress(Ddp(small_model()), "sign+feedback")
-    train(model, rank, 2)
-    return gradwire.torch.state_dict()
-
-
-def loaded(rank: int, states) -> str:
-    distributed.barrier()  # gloo connects; nobody may leave meanwhile
-    heard = Heard()
-    try:
-        gradwire.torch.load_state_dict(states[min(rank, len(states) - 1)])
-    except ValueError as error:
-        return str(error)
-    return " ".join(heard.lines)
-
-
-def test_a_state_of_other_ranks_is_refused():
-    states = on_ranks(2, saved)
-    assert on_ranks(2, loaded, states) == ["", ""]
-    (first, second) = on_ranks(2, loaded, states[1:])
-    assert "is of rank 1 of 2, and this is rank 0 of 2" in first
-    assert second == ""
-    for rank, said in enumerate(on_ranks(3, loaded, states)):
-        assert f"is of rank {min(rank, 1)} of 2, and this is rank {rank} of 3" in said
-        assert "gradwire.torch.reshard([all states], rank, ranks)" in said
-    more = [gradwire.torch.reshard(states, rank, 3) for rank in range(3)]
-    assert on_ranks(3, loaded, more) == ["", "", ""]
-    with pytest.raises(ValueError, match="state 0 of 2 is of rank 1 of 2"):
-        gradwire.torch.reshard(states[::-1], 0, 3)
-    with pytest.raises(ValueError, match="state 0 of 1 is of rank 0 of 2"):
-        gradwire.torch.reshard(states[:1], 0, 3)
-
-
-def test_a_state_of_another_version_is_refused():
-    old = [{**state, "version": 1} for state in on_ranks(2, saved)]
-    for said in on_ranks(2, loaded, old):
-        assert "this state has version 1; only 2 is known" in said
-
-
-def states_by_step(rank: int) -> list[dict]:
-    """After one step, two, and three."""
-    model, states = gradwire.torch.compress(Ddp(small_model())), []
-    for _ in range(3):
-        train(model, rank, 1)
-        states.append(gradwire.torch.state_dict())
-    return states
-
-
-def at_another_step(rank: int, states, when: str) -> str:
-    """The second rank loads a checkpoint that is two steps older, or none."""
-    old = rank == 1
-    model = Ddp(small_model())
-    if when == "before":
-        gradwire.torch.load_state_dict(states[rank][0 if old else 2])
-    if when != "unchanged":
-        gradwire.torch.compress(model)
-    if when == "later":
-        train(model, rank, 2)
-    if when != "before" and not (old and when == "not loaded"):
-        gradwire.torch.load_state_dict(states[rank][0 if old else 2])
-    with pytest.raises(ValueError) as refused:
-        train(model, rank, 1)
-    return str(refused.value)
-
-
-@pytest.mark.parametrize("when", ["before", "after", "later", "not loaded", "unchanged"])
-def test_ranks_at_different_steps_are_named_on_all_ranks(when):
-    states = on_ranks(3, states_by_step)
-    environment = {"GRADWIRE": "1" if when == "unchanged" else "0"}
-    for said in on_ranks(3, at_another_step, states, when, environment=environment):
-        step = 0 if when == "not loaded" else 1
-        words = f"ranks do not agree: rank 1 is at step {step} where rank 0 is at step 3"
-        assert said.startswith(f"gradwire: {words} of Sequential; load checkpoints"), said
-
-
-def loaded_by_one(rank: int, states) -> str:
-    """In the middle of a training, which the others go on with."""
-    model = gradwire.torch.compress(Ddp(small_model()))
-    train(model, rank, 1)
-    if rank == 1:
-        gradwire.torch.load_state_dict(states[rank][2])
-    with pytest.raises(distributed.DistBackendError) as refused:
-        train(model, rank, 1)
-    return str(refused.value)
-
-
-def test_a_rank_that_loads_alone_is_told_so():
-    first, second = on_ranks(2, loaded_by_one, on_ranks(2, states_by_step))
-    assert "load_state_dict on all ranks" in second, second
-    assert "rank 1 is at step 3 and, before it loaded a checkpoint, was at step 1, where" in second
-
-
-def in_a_mesh(rank: int) -> str:
-    """Ranks 0 to 3 in two rows and two columns, of which the last is at another step."""
-    rows = [distributed.new_group([0, 1]), distributed.new_group([2, 3])]
-    columns = [distributed.new_group([0, 2]), distributed.new_group([1, 3])]
-    with pytest.raises(ValueError) as refused:
-        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7, 0)
-    return str(refused.value)
-
-
-def test_all_ranks_of_a_mesh_hear_of_another_step():
-    for said in on_ranks(4, in_a_mesh):
-        assert "do not agree: rank 3 is at step 9 where rank " in said
-        assert " is at step 7 of Net; load checkpoints" in said
-
-
-def gathers_of(rank: int) -> int:
-    """Comparisons in three steps."""
-    made = []
-    compare = agreement.check_steps
-    agreement.check_steps = lambda *arguments: made.append(compare(*arguments))
-    model = gradwire.torch.compress(Ddp(small_model()))
-    train(model, rank, 3)
-    return len(made)
-
-
-def test_steps_are_compared_once():
-    assert on_ranks(2, gathers_of) == [1, 1]
 
 
 # -------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ constexpr Variable kVariables[] = {
     {"GRADWIRE_INTERFACE", leave_to_python},
     {"GRADWIRE_PLAN", leave_to_python},
     {"GRADWIRE_RESIDUAL", leave_to_python},
+    {"GRADWIRE_SAVE_PLAN", leave_to_python},
     {"GRADWIRE_SECRET", leave_to_python},
     {"GRADWIRE_SUMMARY", leave_to_python},
     {"GRADWIRE_TRACE", leave_to_python},

@@ -8,11 +8,11 @@
 #include <thread>
 #include <unordered_map>
 
-#include "base/byte_cursor.h"
 #include "base/checksum.h"
 #include "codec/notes.h"
 #include "codec/registry.h"
 #include "collective/algorithms.h"
+#include "engine/calls.h"
 #include "engine/clock_offset.h"
 #include "engine/engine.h"
 #include "engine/layers.h"
@@ -20,6 +20,7 @@
 #include "engine/plan_agreement.h"
 #include "plan/grouping.h"
 #include "plan/resources.h"
+#include "plan/route.h"
 #include "rendezvous/rendezvous.h"
 #include "trace/recorder.h"
 #include "transport/inproc.h"
@@ -29,6 +30,7 @@ namespace gradwire {
 namespace {
 
 using engine::after;
+using engine::call_of;
 using engine::check;
 using engine::check_apart;
 using engine::check_names;
@@ -40,6 +42,7 @@ using engine::Operation;
 using engine::Parts;
 using engine::parts_of;
 using engine::Recipe;
+using engine::RecipeKey;
 using engine::refuse;
 using engine::Routine;
 using engine::Shape;
@@ -60,29 +63,6 @@ std::uint64_t key_of(const std::string& name, std::size_t place) {
   return checksum(std::as_bytes(std::span(name.data(), name.size()))) + (name.empty() ? place : 0);
 }
 
-/// What all ranks' calls must have in common, besides what their messages tell: a hash of it.
-/// Random numbers that a rank draws alone may be any; those that several draw must be the same.
-std::uint16_t call_of(const Operation& operation) {
-  if (operation.collective == Collective::barrier) return 0;
-  ByteWriter call;
-  call.write(operation.collective);
-  call.write(operation.divisor);
-  call.write(operation.seed);
-  for (const Line& line : operation.recipe->lines) {
-    call.write_all(std::span(line.routine->algorithm));
-    call.write(line.routine->root);
-    if (line.routine->replicates) call.write(operation.step);
-  }
-  for (const Source& source : operation.sources) {
-    call.write_all(std::span(CodecAccess::kind(source.codec).name));
-    call.write(CodecAccess::params(source.codec));
-  }
-  if (has_sums(operation.collective)) {  // by names they find what was held back
-    for (const Item& item : operation.items) call.write(item.name);
-  }
-  return static_cast<std::uint16_t>(checksum(call.bytes()));
-}
-
 Deadline connect_deadline(const ConnectOptions& options) {
   const bool own = options.connect_timeout.count() > 0;
   return after(own ? options.connect_timeout : options.timeout);
@@ -98,33 +78,8 @@ void check_way(const Tensor& tensor, const Way& way, Collective collective) {
   refuse(
       fmt::format("tensor '{}' asks for feedback, which {} does not have: only all_reduce and "
                   "reduce_scatter keep what codecs hold back",
-                  tensor.name, name_of(collective)));
+                  engine::label_of(tensor), name_of(collective)));
 }
-
-/// What operations are told apart by that do different things.
-class RecipeKey {
- public:
-  RecipeKey(Collective collective, std::uint32_t root) {
-    put(collective);
-    put(root);
-  }
-  void add(const TensorView& view, const Way& way) {
-    put(view.count);
-    put(view.dtype);
-    put(CodecAccess::kind(way.codec).id);
-    put(CodecAccess::params(way.codec));
-    put(way.route.size());
-    text_ += way.route;
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  template <class Value>
-  void put(const Value& value) {
-    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  std::string text_;
-};
 
 /// Where nobody is left who could be told.
 void report(const std::string& failure) {
@@ -160,11 +115,17 @@ class Ranked final : public Communicator {
 
   std::uint32_t rank() const noexcept override { return me_; }
   std::uint32_t size() const noexcept override { return ranks_.count; }
+  std::uint32_t ranks_per_host() const noexcept override { return ranks_.per_host; }
   trace::Recorder* recorder() noexcept override { return home_.here() ? recorder_.get() : nullptr; }
 
   void register_layers(std::span<const LayerShape> layers) override {
     home_.require("communicator");
     layers_.add(layers);
+  }
+
+  void check_routes(const Plan& plan) const override {
+    home_.require("communicator");
+    gradwire::check_routes(plan, ranks_);
   }
 
   void set_plan(const Plan& plan, std::uint64_t from_step) override {
@@ -231,32 +192,21 @@ class Ranked final : public Communicator {
     return operation;
   }
 
-  /// Refuses a plan with a route that these ranks cannot take.
-  void check_routes(const Plan& plan) const {
-    const auto check_all = [&](std::span<const Stage> stages) {
-      for (const Stage& stage : stages) {
-        if (stage.way.route.empty()) continue;
-        static_cast<void>(find_algorithm(stage.way.route, Collective::all_reduce, ranks_));
-      }
-    };
-    check_all(plan.otherwise);
-    for (const LayerPlan& layer : plan.layers) check_all(layer.stages);
-  }
-
   /// Ranks that are about to set another plan, or none, are named on all of them.
   void agree_on(const Plan& plan, std::uint64_t from_step) {
     std::optional<Error> own;
-    std::uint64_t hash = 0;
+    engine::Answer answer{.from_step = from_step};
     try {
       check_routes(plan);
-      hash = layers_.hash_of(plan, from_step);
+      answer.hash = layers_.hash_of(plan, from_step);
     } catch (const Error& error) {  // others wait, and are told
       own = error;
+      answer.refusal = error.what();
     }
-    const auto answers =
-        engine::gather_answers(*this, {own.has_value(), from_step, hash}, options_.while_waiting);
+    const auto answers = engine::gather_answers(*this, answer, options_.while_waiting);
     if (own) throw *own;
     engine::check_alike(answers);
+    engine::check_same_ways(*this, answers, layers_.ways(plan, from_step), options_.while_waiting);
   }
 
   /// Where parts are given, `parts` of them are one tensor.
@@ -276,11 +226,12 @@ class Ranked final : public Communicator {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       key.add(tensors[i].view, ways[i % ways.size()]);
     }
+    const std::string text = key.text();
     const std::lock_guard lock(mutex_);
-    const auto found = recipes_.find(key.text());
+    const auto found = recipes_.find(text);
     if (found != recipes_.end()) return found->second;
     if (recipes_.size() >= kMostRecipes) recipes_.clear();
-    return recipes_[key.text()] = make_recipe(collective, tensors, ways, root);
+    return recipes_[text] = make_recipe(collective, tensors, ways, root);
   }
 
   /// Of parts, those of one tensor have the same way: there are fewer ways than parts.
@@ -389,10 +340,10 @@ class Ranked final : public Communicator {
     if (way.feedback) {
       source.feedback = *way.feedback;
       source.feedback.masking = source.feedback.masking && codec.traits().sparse;
-      source.loan = residuals_.borrow(tensor.name, count);
+      source.loan = residuals_.borrow(tensor.name, count, engine::label_of(tensor));
       if (way.feedback->momentum != 0) source.loan->momentum.resize(count);  // may throw, so here
     } else if (!tensor.name.empty()) {
-      source.loan = residuals_.borrow_last(tensor.name, count);
+      source.loan = residuals_.borrow_last(tensor.name, count, engine::label_of(tensor));
     }
     return source;
   }

@@ -12,9 +12,7 @@ std::string describe(std::size_t count, Dtype dtype) {
   return fmt::format("{} elements of {}", count, name_of(dtype));
 }
 
-std::uint32_t short_hash(std::string_view text) {
-  return static_cast<std::uint32_t>(checksum(std::as_bytes(std::span(text))));
-}
+std::uint64_t hash(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
 /// The stages of a plan from a step on, the first of them from that very step.
 std::vector<Stage> stages_from(const std::vector<Stage>& stages, std::uint64_t from_step) {
@@ -24,6 +22,16 @@ std::vector<Stage> stages_from(const std::vector<Stage>& stages, std::uint64_t f
     if (stage.from_step > from_step) later.push_back(stage);
   }
   return later;
+}
+
+/// The first is from the step that the words are about.
+std::string in_words(const std::vector<Stage>& stages) {
+  std::string words;
+  for (const Stage& stage : stages) {
+    words += words.empty() ? stage.way.text()
+                           : fmt::format(", from step {} on {}", stage.from_step, stage.way.text());
+  }
+  return words;
 }
 
 /// What was planned before a step, then what is planned from it on.
@@ -62,18 +70,24 @@ void Layers::check(const Plan& plan) const {
   plan.check_matches(names);
 }
 
-std::uint64_t Layers::hash_of(const Plan& plan, std::uint64_t from_step) const {
+std::vector<LayerWays> Layers::ways(const Plan& plan, std::uint64_t from_step) const {
   const std::lock_guard lock(mutex_);
   check(plan);
+  std::vector<LayerWays> found;
+  for (const auto& [name, layer] : by_name_) {
+    found.push_back({name, in_words(stages_from(plan.stages_of(name), from_step))});
+  }
+  return found;
+}
+
+PlanHash Layers::hash_of(const Plan& plan, std::uint64_t from_step) const {
   std::string shapes, ways;
+  for (const LayerWays& each : this->ways(plan, from_step)) ways += each.ways + '\n';
+  const std::lock_guard lock(mutex_);
   for (const auto& [name, layer] : by_name_) {
     shapes += fmt::format("{}\n{}\n", name, describe(layer.shape.count, layer.shape.dtype));
-    for (const Stage& stage : stages_from(plan.stages_of(name), from_step)) {
-      ways += fmt::format("{} {}\n", stage.from_step, stage.way.text());
-    }
-    ways += "\n";
   }
-  return std::uint64_t{short_hash(shapes)} << 32 | short_hash(ways);
+  return {hash(shapes), hash(ways)};
 }
 
 void Layers::set(const Plan& plan, std::uint64_t from_step) {
@@ -95,21 +109,21 @@ Way Layers::way_of(const Tensor& tensor, std::size_t count,
     refuse(
         fmt::format("tensor '{}' has no way, and the plan does not know it: register its layer "
                     "before the plan is set, or give it a way",
-                    tensor.name));
+                    label_of(tensor)));
   }
   const Layer& layer = found->second;
   if (layer.shape.count != count || layer.shape.dtype != tensor.view.dtype) {
     refuse(
         fmt::format("tensor '{}' has {} and was registered with {}: give another tensor another "
                     "name",
-                    tensor.name, describe(count, tensor.view.dtype),
+                    label_of(tensor), describe(count, tensor.view.dtype),
                     describe(layer.shape.count, layer.shape.dtype)));
   }
   if (layer.stages.size() > 1 && !step) {
     refuse(
         fmt::format("the plan's way of tensor '{}' depends on the step: give the operation "
                     "its step",
-                    tensor.name));
+                    label_of(tensor)));
   }
   return stage_at(layer.stages, step.value_or(0)).way;
 }

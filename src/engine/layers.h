@@ -14,6 +14,20 @@
 
 namespace gradwire::engine {
 
+/// What ranks compare. Equal layers, or ways, have equal hashes.
+struct PlanHash {
+  std::uint64_t layers = 0;  ///< of their names, counts and dtypes
+  std::uint64_t ways = 0;    ///< of those of all layers, from the plan's step on
+
+  friend bool operator==(const PlanHash&, const PlanHash&) = default;
+};
+
+/// How a plan has a layer travel, in words.
+struct LayerWays {
+  std::string layer{};
+  std::string ways{};
+};
+
 /// Threads: any.
 class Layers {
  public:
@@ -21,9 +35,11 @@ class Layers {
   /// count or dtype.
   void add(std::span<const LayerShape> layers);
 
-  /// What the plan would be for these layers: a hash of names and shapes in the upper 32 bits, and
-  /// one of all ways from the step on in the lower. Throws as `set`, and changes nothing.
-  std::uint64_t hash_of(const Plan& plan, std::uint64_t from_step) const;
+  /// How the plan would have each layer travel from a step on, in their order. Throws as `set`, and
+  /// changes nothing.
+  std::vector<LayerWays> ways(const Plan& plan, std::uint64_t from_step) const;
+  /// The same, and the layers, for comparing.
+  PlanHash hash_of(const Plan& plan, std::uint64_t from_step) const;
 
   /// Ways of all layers from a step on. Throws `Error(invalid_argument)` when there are none, or
   /// when a pattern of the plan matches none of them.

@@ -17,7 +17,7 @@ bool alike(const Tensor& a, const Tensor& b) {
 }
 
 std::string describe(const Tensor& tensor) {
-  return fmt::format("'{}' with {} elements of {} and {}", tensor.name, tensor.view.count,
+  return fmt::format("'{}' with {} elements of {} and {}", label_of(tensor), tensor.view.count,
                      name_of(tensor.view.dtype), tensor.way ? tensor.way->text() : "no way");
 }
 
@@ -27,7 +27,7 @@ void refuse(const std::string& why) { throw Error(ErrorCode::invalid_argument, w
 
 void check(const Tensor& tensor) {
   if (tensor.view.data == nullptr && tensor.view.count > 0) {
-    refuse(fmt::format("tensor '{}' has no memory", tensor.name));
+    refuse(fmt::format("tensor '{}' has no memory", label_of(tensor)));
   }
 }
 
@@ -48,7 +48,7 @@ void check_apart(std::span<const Tensor> tensors) {
   const auto found = std::ranges::adjacent_find(all, overlaps);
   if (found == all.end()) return;
   refuse(fmt::format("tensors '{}' and '{}' of one call share memory: give each number once",
-                     found->tensor->name, std::next(found)->tensor->name));
+                     label_of(*found->tensor), label_of(*std::next(found)->tensor)));
 }
 
 void check_names(std::span<const Tensor> tensors) {
@@ -56,7 +56,7 @@ void check_names(std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
     if (tensor.name.empty() || names.insert(tensor.name).second) continue;
     refuse(fmt::format("two tensors of one call have the name '{}': give each its own, or none",
-                       tensor.name));
+                       label_of(tensor)));
   }
 }
 
@@ -64,7 +64,7 @@ std::vector<Tensor> parts_of(const Tensor& tensor, std::uint32_t ranks) {
   check(tensor);
   if (tensor.view.count % ranks != 0) {
     refuse(fmt::format("tensor '{}' has {} elements, which {} ranks cannot share equally",
-                       tensor.name, tensor.view.count, ranks));
+                       label_of(tensor), tensor.view.count, ranks));
   }
   const std::size_t count = tensor.view.count / ranks;
   std::vector<Tensor> parts(ranks, tensor);

@@ -13,6 +13,11 @@ namespace gradwire::engine {
 
 [[noreturn]] void refuse(const std::string& why);
 
+/// What errors call a tensor.
+inline const std::string& label_of(const Tensor& tensor) {
+  return tensor.label.empty() ? tensor.name : tensor.label;
+}
+
 /// Refuses a tensor without memory.
 void check(const Tensor& tensor);
 

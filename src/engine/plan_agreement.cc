@@ -3,34 +3,36 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
-#include <chrono>
-#include <memory>
+#include <sstream>
 
+#include "base/byte_cursor.h"
+#include "engine/gather_texts.h"
 #include "engine/parts.h"
 
 namespace gradwire::engine {
 namespace {
 
-constexpr auto kMoment = std::chrono::milliseconds(50);  // between looks for an interruption
-constexpr std::size_t kWords = 1 + 4 + 4;                // of 16 bits, which floats hold exactly
-using Words = std::array<float, kWords>;
-
-void put(std::uint64_t number, std::span<float, 4> words) {
-  for (float& word : words) {
-    word = static_cast<float>(number & 0xFFFF);
-    number >>= 16;
-  }
+/// Bytes, as a text may have any.
+std::string written(const Answer& answer) {
+  ByteWriter writer;
+  writer.write(answer.from_step);
+  writer.write(answer.hash);
+  writer.write_all(std::span(answer.refusal));
+  const auto bytes = writer.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Of what another version sent it may be any number.
-std::uint64_t number_of(std::span<const float, 4> words) {
-  std::uint64_t number = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    const bool is_word = words[i] >= 0 && words[i] <= 0xFFFF;  // false for NaN
-    number |= (is_word ? static_cast<std::uint64_t>(words[i]) : 0xFFFF) << (16 * i);
+Answer read(const std::string& text, std::size_t rank) {
+  ByteReader reader(std::as_bytes(std::span(text)));
+  Answer answer;
+  if (!reader.read(answer.from_step) || !reader.read(answer.hash)) {
+    throw Error(
+        ErrorCode::peer_failed,
+        fmt::format("rank {} sent what is no plan: does it run the same version of gradwire?",
+                    rank));
   }
-  return number;
+  answer.refusal = text.substr(text.size() - reader.rest().size());
+  return answer;
 }
 
 /// Ranks for whom it is so, or nobody.
@@ -55,32 +57,20 @@ const char* have(const std::vector<std::size_t>& ranks) {
 
 std::vector<Answer> gather_answers(Communicator& ranks, const Answer& own,
                                    const std::function<void()>& while_waiting) {
-  const auto kept = std::make_shared<std::vector<Words>>(ranks.size());
-  std::vector<Words>& all = *kept;
-  Words& words = all[ranks.rank()];
-  words[0] = own.refuses ? 1 : 0;
-  put(own.from_step, std::span(words).subspan<1, 4>());
-  put(own.hash, std::span(words).subspan<5, 4>());
-  Work work = ranks.all_gather(Tensor{.view = {all.data(), kWords * all.size()}, .way = Way{}});
-  work.on_done([kept](const Error*) {});  // who is interrupted leaves the operation under way
-  while (!work.wait_for(kMoment)) {
-    if (while_waiting) while_waiting();
-  }
   std::vector<Answer> answers;
-  for (const Words& each : all) {
-    answers.push_back({each[0] != 0, number_of(std::span(each).subspan<1, 4>()),
-                       number_of(std::span(each).subspan<5, 4>())});
+  for (const std::string& text : gather_texts(ranks, written(own), {}, while_waiting)) {
+    answers.push_back(read(text, answers.size()));
   }
   return answers;
 }
 
 void check_alike(std::span<const Answer> answers) {
   const Answer& first = answers[0];
-  const auto refusing = ranks_where(answers, [](const Answer& each) { return each.refuses; });
+  const auto refusing =
+      ranks_where(answers, [](const Answer& each) { return !each.refusal.empty(); });
   if (!refusing.empty()) {
-    refuse(fmt::format("the plan was not set: {} refused it for {} layers, and {} why there",
-                       name(refusing), refusing.size() == 1 ? "its" : "their",
-                       refusing.size() == 1 ? "says" : "say"));
+    refuse(fmt::format("the plan was not set: {} refused it for {} layers: {}", name(refusing),
+                       refusing.size() == 1 ? "its" : "their", answers[refusing[0]].refusal));
   }
   const auto early =
       ranks_where(answers, [&](const Answer& each) { return each.from_step != first.from_step; });
@@ -90,21 +80,36 @@ void check_alike(std::span<const Answer> answers) {
                     "it from the same step on all ranks",
                     first.from_step, name(early), answers[early[0]].from_step));
   }
-  const auto layers_of = [](const Answer& answer) { return answer.hash >> 32; };
-  const auto others =
-      ranks_where(answers, [&](const Answer& each) { return layers_of(each) != layers_of(first); });
-  if (!others.empty()) {
-    refuse(
-        fmt::format("the plan was not set: {} {} other layers than rank 0; register the same "
-                    "ones, of the same sizes and dtypes, on all ranks",
-                    name(others), have(others)));
-  }
-  const auto differing =
-      ranks_where(answers, [&](const Answer& each) { return each.hash != first.hash; });
-  if (differing.empty()) return;
+  const auto others = ranks_where(
+      answers, [&](const Answer& each) { return each.hash.layers != first.hash.layers; });
+  if (others.empty()) return;
   refuse(
-      fmt::format("the plan was not set: {} {} another plan than rank 0; give all ranks the same",
-                  name(differing), have(differing)));
+      fmt::format("the plan was not set: {} {} other layers than rank 0; register the same "
+                  "ones, of the same sizes and dtypes, on all ranks",
+                  name(others), have(others)));
+}
+
+void check_same_ways(Communicator& ranks, std::span<const Answer> answers,
+                     std::span<const LayerWays> own, const std::function<void()>& while_waiting) {
+  const auto differing = ranks_where(
+      answers, [&](const Answer& each) { return each.hash.ways != answers[0].hash.ways; });
+  if (differing.empty()) return;
+  std::string lines;
+  for (const LayerWays& each : own) lines += each.ways + '\n';
+  const auto texts = gather_texts(ranks, lines, {}, while_waiting);
+  std::istringstream here(texts[0]), there(texts[differing[0]]);
+  std::string first, other;
+  for (const LayerWays& each : own) {
+    std::getline(here, first);
+    std::getline(there, other);
+    if (first == other) continue;
+    refuse(
+        fmt::format("the plan was not set: {} {} another plan than rank 0: for layer '{}' rank {} "
+                    "has {} where rank 0 has {}; give all ranks the same",
+                    name(differing), have(differing), each.layer, differing[0], other, first));
+  }
+  refuse(fmt::format("the plan was not set: {} {} another plan than rank 0", name(differing),
+                     have(differing)));
 }
 
 }  // namespace gradwire::engine

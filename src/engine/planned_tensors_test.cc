@@ -132,7 +132,12 @@ TEST(PlannedTensors, one_rank_that_differs_is_named_on_all) {
     const char* named;
   };
   const Case cases[] = {
-      {[](Communicator& me) { me.set_plan(plan_of("sign")); }, "rank 2 has another plan"},
+      {[](Communicator& me) {
+         me.set_plan({.layers = {{"body*", {{0, Way::parse("uniform"), ""}}},
+                                 {"head*", {{0, Way{}, ""}, {7, Way::parse("fp16"), ""}}}}});
+       },
+       "rank 2 has another plan than rank 0: for layer 'head.weight' rank 2 has none, from step 7 "
+       "on fp16 where rank 0 has uniform:"},
       {[](Communicator& me) { me.set_plan(plan_of("uniform"), 3); }, "rank 2"},
       {[](Communicator& me) {
          const LayerShape more{"tail", 9};
@@ -143,7 +148,7 @@ TEST(PlannedTensors, one_rank_that_differs_is_named_on_all) {
       {[](Communicator& me) {
          me.set_plan({.layers = {{"nobody", {Stage{}}}}});
        },
-       "rank 2 refused it for its layers"},
+       "rank 2 refused it for its layers: no layer matches 'nobody'"},
   };
   for (const Case& odd : cases) {
     auto ranks = Communicator::in_process(4);

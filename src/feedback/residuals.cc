@@ -93,14 +93,15 @@ void each_stretch(ConstTensorView input, Visit visit) {
 }
 
 /// Refuses to lend it twice: whether an operation gets what is kept must not depend on timing.
-void lend(Residual& residual, const std::string& name) {
+void lend(Residual& residual, const std::string& label) {
   if (residual.lent) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("an operation on a tensor '{}' is under way: wait for it, "
                             "or give another tensor another name",
-                            name));
+                            label));
   }
   residual.lent = true;
+  residual.label = label;
 }
 
 }  // namespace
@@ -184,17 +185,19 @@ void Residuals::GiveBack::operator()(Residual* residual) const noexcept {
   std::erase_if(owner->by_name_, [&](const auto& each) { return each.second.get() == residual; });
 }
 
-Residuals::Loan Residuals::borrow_last(const std::string& name, std::size_t count) {
+Residuals::Loan Residuals::borrow_last(const std::string& name, std::size_t count,
+                                       const std::string& label) {
   const std::lock_guard lock(mutex_);
   const auto found = by_name_.find(name);
   if (found == by_name_.end()) return nullptr;
   Residual& known = *found->second;
   if (known.numbers.size() != count) return nullptr;
-  lend(known, name);
+  lend(known, label);
   return Loan(&known, GiveBack{this});
 }
 
-Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
+Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count,
+                                  const std::string& label) {
   const std::lock_guard lock(mutex_);
   auto& known = by_name_[name];
   if (!known) {
@@ -206,9 +209,9 @@ Residuals::Loan Residuals::borrow(const std::string& name, std::size_t count) {
         ErrorCode::invalid_argument,
         fmt::format("tensor '{}' has {} elements and had {} before: its residual does not fit; "
                     "give another tensor another name",
-                    name, count, known->numbers.size()));
+                    label, count, known->numbers.size()));
   }
-  lend(*known, name);
+  lend(*known, label);
   return Loan(known.get(), {this});
 }
 
@@ -218,7 +221,7 @@ void Residuals::refuse_while_lent() const {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("an operation on a tensor '{}' is under way: wait for the "
                             "operations before you save or load residuals",
-                            name));
+                            residual->label));
   }
 }
 

@@ -42,6 +42,7 @@ struct Residual {
   std::optional<FittedCodec> fitted{};
   std::atomic<std::uint64_t> sent_since_fit = 0;  // numbers of a sparse codec, not of sums
   bool lent = false;                              // guarded by the mutex of `Residuals`
+  std::string label{};                            // likewise: what errors call it while it is lent
   bool ends = false;  // when it is given back: nothing is kept of this operation
 
   /// Adds some of an operation's input, from this number on: the step that torch's SGD of this
@@ -88,13 +89,15 @@ class Residuals {
   using Loan = std::unique_ptr<Residual, GiveBack>;
 
   /// The residual of a tensor, zeros at first. Throws `Error(invalid_argument)` when the tensor had
-  /// another number of elements before, or when it is lent already. Any thread.
-  Loan borrow(const std::string& name, std::size_t count);
+  /// another number of elements before, or when it is lent already. Errors call it `label`. Any
+  /// thread.
+  Loan borrow(const std::string& name, std::size_t count, const std::string& label);
+  Loan borrow(const std::string& name, std::size_t count) { return borrow(name, count, name); }
 
   /// What an earlier operation kept of a tensor, for one that keeps nothing: it is to be delivered
   /// with that and then gone, see `Residual::ends`. Null when there is none of this many elements.
   /// Throws `Error(invalid_argument)` when it is lent. Any thread.
-  Loan borrow_last(const std::string& name, std::size_t count);
+  Loan borrow_last(const std::string& name, std::size_t count, const std::string& label);
 
   /// Operations that the communicator began, by which they are told apart.
   std::atomic<std::uint64_t> operations = 0;

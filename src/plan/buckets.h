@@ -9,7 +9,7 @@ namespace gradwire {
 
 /// A bucket is full with the tensor by which it has so many bytes.
 struct BucketSizes {
-  std::size_t first = std::size_t{1} << 20;  ///< small, so that exchanging begins early
+  std::size_t first = std::size_t{1} << 20;    ///< small, so that exchanging begins early
   std::size_t others = std::size_t{25} << 20;  ///< `bucket_cap_mb`
 };
 

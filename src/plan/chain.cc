@@ -29,6 +29,9 @@ class PieceTasks {
  public:
   PieceTasks(const Costs& costs, Chain& chain) : costs_(costs), tasks_(chain.tasks) {}
 
+  /// Tasks are for this load, until the next one begins.
+  void begin(std::size_t load) { load_ = static_cast<std::uint8_t>(load); }
+
   void compute(Device device, double seconds) {
     const double at_once = device == Device::own ? static_cast<double>(costs_.threads) : 1;
     add(device == Device::own ? Resource::codec : Resource::other,
@@ -54,11 +57,12 @@ class PieceTasks {
 
  private:
   void add(Resource resource, double seconds, bool beside = false) {
-    if (seconds > 0) tasks_.push_back({resource, beside && !tasks_.empty(), seconds});
+    if (seconds > 0) tasks_.push_back({resource, beside && !tasks_.empty(), seconds, load_});
   }
 
   const Costs& costs_;
   std::vector<Task>& tasks_;
+  std::uint8_t load_ = 0;
 };
 
 }  // namespace
@@ -74,15 +78,17 @@ Chain ChainMaker::make(std::span<const Load> loads, const Codec& codec,
   const double count = static_cast<double>(elements) / chain.pieces;
   const double messages_each = pieces / chain.pieces;
   PieceTasks tasks(costs_, chain);
-  for (const Load& load : loads) {
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    const Load& load = loads[i];
+    tasks.begin(i);
     const MeasuredCodec& by = load.exact ? exact_ : measured;
     const double bytes = count * (load.exact ? kExactBytes : measured.bytes_per_element);
     switch (load.kind) {
       case Load::Kind::encode:
       case Load::Kind::decode: {
         const bool encodes = load.kind == Load::Kind::encode;
-        const bool own = load.device == Device::own;
         const auto at_once = static_cast<std::size_t>(std::ceil(load.elements * count));
+        const bool own = load.device == Device::own;
         const CostTable& table =
             encodes ? (own ? by.encode : by.other_encode) : (own ? by.decode : by.other_decode);
         tasks.compute(load.device, own && costs_.on_gpu() ? table.at(all_of(load.times, at_once))

@@ -26,6 +26,7 @@ struct Task {
   Resource resource;
   bool beside = false;  ///< it begins when the one before begins
   double seconds = 0;
+  std::uint8_t load = 0;  ///< of its option: what it is done for
 
   friend bool operator==(const Task&, const Task&) = default;
 };

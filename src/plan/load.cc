@@ -200,4 +200,11 @@ std::vector<Load> loads_of(const Option& option, std::size_t elements, const Clu
   return std::move(walk).loads();
 }
 
+std::vector<Load> loads_of(std::span<const Leg> legs, std::size_t elements,
+                           const Cluster& cluster) {
+  Walk walk(elements, cluster);
+  for (const Leg& leg : legs) walk.go(leg, Device::own, Device::own);
+  return std::move(walk).loads();
+}
+
 }  // namespace gradwire

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "collective/option.h"
@@ -45,5 +46,7 @@ struct Load {
 
 /// In the order in which a number meets them. A rank that is alone at a level does nothing there.
 std::vector<Load> loads_of(const Option& option, std::size_t elements, const Cluster& cluster);
+/// Of legs that need no second device, as algorithms with a name have them.
+std::vector<Load> loads_of(std::span<const Leg> legs, std::size_t elements, const Cluster& cluster);
 
 }  // namespace gradwire

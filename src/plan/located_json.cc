@@ -48,11 +48,12 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   LocatedJson root;
 
   bool null() override {
-    add(Kind::other, "null");
+    add(Kind::other, by_line_ ? "null" : "None");
     return true;
   }
   bool boolean(bool value) override {
-    add(Kind::other, value ? "true" : "false");
+    const char* const in_file = value ? "true" : "false";
+    add(Kind::other, by_line_ ? in_file : value ? "True" : "False");
     return true;
   }
   bool number_integer(number_integer_t value) override {
@@ -74,7 +75,9 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool binary(binary_t&) override { return false; }  // there is none in texts
-  bool start_object(std::size_t) override { return open(Kind::object, "an object"); }
+  bool start_object(std::size_t) override {
+    return open(Kind::object, by_line_ ? "an object" : "a dict");
+  }
   bool start_array(std::size_t) override { return open(Kind::list, "a list"); }
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }

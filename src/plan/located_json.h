@@ -28,9 +28,9 @@ struct LocatedJson {
 /// Brackets in brackets that are read.
 inline constexpr std::size_t kMostJsonLevels = 16;
 
-/// Places are lines; or, of a text that was made of a value of this name in a program, expressions
-/// that give the part of it. Throws `Error(invalid_spec)`, also for an object that has a member
-/// twice.
+/// Places are lines; or, of a text that was made of a value of this name in Python, expressions
+/// that give the part of it, and values are called what Python calls them. Throws
+/// `Error(invalid_spec)`, also for an object that has a member twice.
 LocatedJson parse_located_json(std::string_view text, std::string_view name = {});
 
 /// A text as JSON has it.

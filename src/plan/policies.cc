@@ -95,7 +95,17 @@ Plan plan_for(std::span<const Layer> layers, const DensePolicy& policy) {
   Plan plan;
   for (const Layer& layer : layers) {
     const auto stage = settled(layer, policy);
-    plan.layers.push_back({layer.name, {stage.value_or(Stage{0, policy.way, "asked for"})}});
+    plan.layers.push_back({layer.name, {stage.value_or(Stage{0, policy.way, kAskedFor})}});
+  }
+  return plan;
+}
+
+Plan plan_for(std::span<const Layer> layers, const DensePolicy& policy, const Plan& chosen) {
+  Plan plan;
+  for (const Layer& layer : layers) {
+    const auto stage = settled(layer, policy);
+    plan.layers.push_back(
+        {layer.name, stage ? std::vector<Stage>{*stage} : chosen.stages_of(layer.name)});
   }
   return plan;
 }

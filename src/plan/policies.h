@@ -17,6 +17,9 @@ inline constexpr std::uint64_t kLeastElements = 1024;
 /// Smaller layers are not worth selecting from.
 inline constexpr std::uint64_t kLeastSparseElements = 16384;
 
+/// The reason of layers that take a policy's own way.
+inline constexpr const char* kAskedFor = "asked for";
+
 /// A layer as a model's author made it.
 struct Layer {
   std::string name{};
@@ -33,6 +36,8 @@ struct DensePolicy {
   std::vector<std::pair<std::string, Way>> others{};  ///< patterns, the first holds
 };
 Plan plan_for(std::span<const Layer> layers, const DensePolicy& policy);
+/// The same, but what would take the policy's way takes that of `chosen`.
+Plan plan_for(std::span<const Layer> layers, const DensePolicy& policy, const Plan& chosen);
 
 /// Few numbers of large layers, and the rest later. Layers that are not worth selecting from, or
 /// faster on this network without, take the dense policy's way, as do all in the first steps.

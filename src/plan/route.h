@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "collective/schedule.h"
 #include "gradwire/codec.h"
+#include "gradwire/plan.h"
 
 namespace gradwire {
 
@@ -49,5 +51,9 @@ constexpr std::uint64_t exact_bytes(std::uint64_t bytes, std::uint64_t ranks) no
 /// everybody. The former is one hop instead of two, for few numbers; and it takes less where sums
 /// are much larger than what is added up, as of sparse codecs on few ranks.
 Route cheapest_route(const Traffic& traffic, std::uint32_t ranks) noexcept;
+
+/// Throws `Error(invalid_argument)` for a plan with a route that these ranks cannot take, and names
+/// its layers.
+void check_routes(const Plan& plan, const Ranks& ranks);
 
 }  // namespace gradwire

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "gradwire/error.h"
+
 namespace gradwire {
 namespace {
 
@@ -42,6 +46,33 @@ TEST(Route, traffic_of_sparse_sums_does_not_grow_with_the_ranks) {
   const std::size_t few = route_of("topk:density=0.001", 100'000'000, 8).bytes;
   const std::size_t many = route_of("topk:density=0.001", 100'000'000, 1024).bytes;
   EXPECT_LT(static_cast<double>(many), 1.2 * static_cast<double>(few));
+}
+
+std::string refusal_of(const Plan& plan, const Ranks& ranks) {
+  try {
+    check_routes(plan, ranks);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Route, that_ranks_cannot_take_is_refused_with_its_layers) {
+  const Way usual = Way::parse("sign+route:ring");
+  const Way in_hosts = Way::parse("sign+route:hierarchical");
+  const Plan later{
+      .layers = {{"body", {{0, usual, ""}}}, {"head.*", {{0, usual, ""}, {9, in_hosts, ""}}}}};
+  const Plan by_default{.otherwise = {{0, in_hosts, ""}}};
+  const Ranks alike{.count = 4, .per_host = 2};
+  const Ranks uneven{.count = 3, .per_host = 0};
+  for (const Plan& plan : {later, by_default, Plan{}}) EXPECT_EQ(refusal_of(plan, alike), "");
+  EXPECT_EQ(refusal_of(Plan{}, uneven), "");
+  const std::string why =
+      ": hierarchical cannot be taken: it needs the same number of ranks on every host; take one "
+      "of "
+      "sra, ring, tree, allgather";
+  EXPECT_EQ(refusal_of(later, uneven), "the route of head.*" + why);
+  EXPECT_EQ(refusal_of(by_default, uneven), "the route of the plan's default" + why);
 }
 
 }  // namespace

@@ -8,43 +8,15 @@
 
 #include "collective/algorithms.h"
 #include "plan/candidates.h"
+#include "plan/joined.h"
 #include "plan/prices.h"
 #include "plan/search.h"
 
 namespace gradwire {
 namespace {
 
-constexpr std::size_t kSmallElements = 1 << 14;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::size_t kBoundRounds = 1000;  // of prices: more gain less than 0.1 %
-
-/// Tensors that travel with the next large one, in its messages: small ones, which no codec gets.
-/// What is planned are the large ones.
-struct Joined {
-  Workload workload;
-  std::vector<std::size_t> group_of;   // by tensor
-  std::vector<std::size_t> leader_of;  // by group: the tensor that the choice is made for
-};
-
-Joined join_small(const Workload& workload) {
-  Joined joined;
-  joined.workload = workload;
-  joined.workload.tensors.clear();
-  std::size_t waiting = 0;  // elements
-  for (std::size_t i = 0; i < workload.tensors.size(); ++i) {
-    WorkloadTensor tensor = workload.tensors[i];
-    joined.group_of.push_back(joined.workload.tensors.size());
-    const bool last = i + 1 == workload.tensors.size();
-    if (tensor.elements < kSmallElements && !last) {
-      waiting += tensor.elements;
-      continue;
-    }
-    tensor.elements += std::exchange(waiting, 0);
-    joined.workload.tensors.push_back(std::move(tensor));
-    joined.leader_of.push_back(i);
-  }
-  return joined;
-}
 
 WayLimits limits_of(const SelectionOptions& options) {
   return {.codecs = options.codecs,

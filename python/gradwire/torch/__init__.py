@@ -41,7 +41,7 @@ from gradwire.ranks import check_name, whole_number
 from . import channels, compressions, ddp, fsdp, layers, report, residual_settings, settings
 from . import stats as _stats
 from ._native import Plan, Way, enter_exact, leave_exact, merge_residuals
-from .settings import DEFAULT_CODEC
+from .settings import AUTO, DEFAULT_CODEC
 from .stats import LayerStats, Stats
 
 __all__ = [
@@ -114,8 +114,11 @@ def compress(
     stochastic rounding.
 
     `plan` takes the place of all these: the path of a file that says how every layer travels, from
-    which step on, and why (docs/plan.md), a dict of the same, or what `plan` returned. The codec is
-    ``grid:step=0.5`` unless one is given.
+    which step on, and why (docs/plan.md), a dict of the same, or what `plan` returned.
+
+    Without a codec, or with ``"auto"``, the training decides: its first steps are exact and are
+    timed, then plans are tried in turns, and the one with the shortest steps stays. Where
+    compression would not make steps shorter, gradients travel exactly.
 
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
@@ -124,7 +127,7 @@ def compress(
     weights = None if weights is None else _spec("weights", weights)
     patterns = _patterns(exact, codecs)
     if plan is None:
-        codec = DEFAULT_CODEC if codec is None else _spec("codec", codec)
+        codec = AUTO if codec is None else _spec("codec", codec)
         chosen = settings.Settings(codec, **patterns, seed=seed)
     elif codec is not None or any(patterns.values()):
         raise ValueError("a plan says how every layer travels: leave out the other arguments")
@@ -132,14 +135,14 @@ def compress(
         chosen = settings.Settings(plan=settings.plan_text(plan), seed=seed)
     inner = layers.unwrapped(model)
     if isinstance(inner, FSDPModule):
-        _check(chosen, inner, [chosen.codec, *([weights] if weights else [])])
+        _check(chosen, inner, [chosen.way, *([weights] if weights else [])])
         fsdp.compress(inner, chosen, weights)
         return model
     if not isinstance(inner, DistributedDataParallel):
         raise TypeError(_why_not(inner))
     if weights is not None:
         raise ValueError("DistributedDataParallel sends no weights; leave out `weights`")
-    _check(chosen, inner.module, [chosen.codec])
+    _check(chosen, inner.module, [chosen.way])
     ddp.compress(inner, chosen)
     ddp.remember(inner, chosen)
     return model
@@ -331,7 +334,8 @@ def plan(model: torch.nn.Module) -> Plan:
     ``plan(model).json()`` is the text of a file, to keep and to edit (docs/plan.md). `compress`
     takes it, and with the same `seed` makes of it what it made of its own arguments, to the bit.
     """
-    return _compression_of(model).plan
+    compression = _compression_of(model)
+    return compression.chosen_plan or compression.plan
 
 
 def _compression_of(model: torch.nn.Module) -> Any:

@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import distributed, nn
 
 import gradwire
 
 from . import channels, presence, residual_settings, settings
+from ._native import RankRaised
 
 _MOST_RANKS_NAMED = 4
 _HEARD = "heard"
@@ -22,6 +23,13 @@ _WAY = "way of "
 """Before the name of a layer."""
 _STEP = "step"
 """Under this name a rank says that it exchanges gradients, from which step on."""
+
+
+class _Found(NamedTuple):
+    """Why ranks do not go on: nothing, that they differ, or that one has raised an error."""
+
+    text: str = ""
+    raised: bool = False
 
 
 def check(
@@ -34,7 +42,8 @@ def check(
     """All ranks of the groups, those of one mesh, call it together for the model of this `title`.
 
     Raises `ValueError` on all of them, or on none: a rank that finds a difference tells its other
-    groups of it before it raises, as they would wait for it in vain.
+    groups of it before it raises, as they would wait for it in vain. Likewise `RankRaised` for one
+    that has raised an error before it came here.
     """
     named = list(named)
     layers = {
@@ -49,13 +58,18 @@ def check(
     # Before what it stands for. By its ways: what a plan gives as reasons is for people.
     mine["plan"] = _hash(repr(ways)) if given.pop("plan") else ""
     mine |= {name: _text(value) for name, value in given.items()}
-    found = ""
+    found = _Found()
     for group in groups:
-        found = _compare(group, title, {**mine, "layers": shape}, layers, ways, found)
-    if found:
+        try:
+            found = _compare(group, title, {**mine, "layers": shape}, layers, ways, found)
+        except RankRaised as error:
+            found = _Found(str(error), raised=True)
+    if found.raised:
+        raise RankRaised(found.text)
+    if found.text:
         raise ValueError(
-            f"gradwire: ranks do not agree: {found}; give the same settings, and the same model, "
-            "to all of them"
+            f"gradwire: ranks do not agree: {found.text}; give the same settings, and the same "
+            "model, to all of them"
         )
 
 
@@ -113,20 +127,20 @@ def _compare(
     mine: dict[str, str],
     layers: dict[str, str],
     ways: dict[str, str],
-    found: str,
-) -> str:
+    found: _Found,
+) -> _Found:
     """What some rank of the group has found in another one, or else what this group finds."""
     told = _gather(group, title, {**mine, _HEARD: found})
-    heard = [each.pop(_HEARD, "") for each in told]
-    if any(heard):
-        return next(filter(None, heard))
+    heard = [_Found(*each.pop(_HEARD, _Found())) for each in told]
+    if any(each.text for each in heard):
+        return next(each for each in heard if each.text)
     differing = _differences(group, told)
     keys = {key for key, _ in differing}
     if "layers" in keys:
         differing = _differences(group, _gather(group, title, layers))
     elif "plan" in keys and all(each["plan"] for each in told):
         differing = _differences(group, _gather(group, title, ways)) or differing
-    return _joined([text for _, text in differing])
+    return _Found(_joined([text for _, text in differing]))
 
 
 def _differences(

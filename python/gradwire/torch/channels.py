@@ -62,17 +62,20 @@ def of(group: distributed.ProcessGroup | None) -> Channel:
 
 @contextmanager
 def reason_left(groups: Iterable[distributed.ProcessGroup]) -> Iterator[None]:
-    """Around what a rank does before it first meets the others of these groups: if it is wrong on
-    this rank alone, they hear why at once.
+    """Around what a rank does before it compares with the others of these groups how they compress
+    a model: if it is wrong on this rank alone, they hear why at once.
     """
     try:
         yield
     except (TypeError, ValueError) as error:
         rank = distributed.get_rank()
+        reason = f"rank {rank} raised: {error}"
         for group in groups:
-            if not _channels.get(group):
-                with suppress(RuntimeError):  # the store may have ended
-                    presence.leave_reason(store_of(group), rank, f"rank {rank} raised: {error}")
+            with suppress(RuntimeError, ValueError):  # the store may have ended, or the channel
+                if channel := _channels.get(group):
+                    channel.give_up(reason)
+                else:
+                    presence.leave_reason(store_of(group), rank, reason)
         raise
 
 

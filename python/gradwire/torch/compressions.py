@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 from weakref import finalize
 
@@ -14,16 +13,26 @@ from ._native import Compression
 from .numbered import Numbered
 
 
-def _set_counters(compression: Compression, counters: Any) -> None:
+def _state_of(compression: Compression) -> Any:
+    """Its counters, and what was chosen for it, if somebody chooses."""
+    if chosen := compression.save_choice():
+        return {"counters": compression.counters, "plan": chosen}
+    return compression.counters
+
+
+def _set_state(compression: Compression, state: Any) -> None:
     done = stats.steps_of(compression)
     compression.step_before_load = compression.steps
-    compression.counters = counters
+    if isinstance(state, dict):
+        compression.load_choice(state["plan"])
+        state = state["counters"]
+    compression.counters = state
     if compare := getattr(compression, "compare_steps", None):
         compression.before_first_exchange = compare  # the first from here on
     compression.steps_of_earlier_runs = compression.steps - done
 
 
-_all: Numbered[Module, Compression, Any] = Numbered(attrgetter("counters"), _set_counters)
+_all: Numbered[Module, Compression, Any] = Numbered(_state_of, _set_state)
 _stats_of_ended: list[stats.Stats] = []
 
 of = _all.get

@@ -117,8 +117,10 @@ def _check_keeps_plan(model: Ddp, chosen: settings.Settings) -> None:
 
 
 def _compare(model: Ddp, chosen: settings.Settings) -> None:
-    title = layers.title(model.module)
-    agreement.check([model.process_group], title, chosen, layers.named(model.module))
+    """Raises on all ranks where they differ, or where their hosts do not have a route."""
+    group, title = model.process_group, layers.title(model.module)
+    agreement.check([group], title, chosen, layers.named(model.module))
+    channels.of(group).check_routes(chosen.plan_for(layers.described(model.module)))
 
 
 def _attached(model: Ddp, chosen: settings.Settings) -> DdpCompression:
@@ -331,6 +333,7 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -
     else:
         steps.forget(model)
     compression.set_seed(chosen.seed)
+    _let_choose(chosen, model, compression)
     _set_rules(chosen, model, compression)
     if chosen.has_feedback():
         compression.watch(list(model.module.parameters()))
@@ -338,9 +341,23 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -
     compression.set_local_clip(chosen.clip / math.sqrt(model.process_group.size()))
 
 
+def _let_choose(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
+    if not chosen.is_auto:
+        compression.choose_no_more()
+        return
+    compression.choose(
+        layers.described(model.module),
+        chosen.exact,
+        list(chosen.codecs.items()),
+        channels=[channels.of(model.process_group)],
+        can_wait=not model.skip_all_reduce_unused_params,
+        on_choice=report.choices_of(compression),
+    )
+
+
 def _set_rules(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
     """Under names with the model's number, once it has one."""
-    compression.plan = chosen.plan_for(layers.described(model.module))
+    compression.plan = compression.chosen_plan or chosen.plan_for(layers.described(model.module))
     compression.set_rules(
         {
             parameter._cdata: (

@@ -42,7 +42,8 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
     _compare(sharded, chosen, weights)
     compression = compressions.of(model) or _held(model, sharded, chosen)
     compression.before_first_exchange = compression.compare_steps
-    _apply(compressions.number(model), sharded, compression, chosen)
+    compression.number = compressions.number(model)
+    _apply(compression.number, sharded, compression, chosen)
     _install(groups, compression, weights)
     _report(sharded, compression, chosen)
     report.by_script(compression.who)
@@ -60,7 +61,8 @@ def _compress_from_first_exchange(model: FSDPModule, chosen: settings.Settings) 
     def before_first_exchange() -> None:
         _compare(sharded, chosen, None)
         compression = compressions.of(owner())
-        _apply(compressions.number(owner()), sharded, compression, chosen)
+        compression.number = compressions.number(owner())
+        _apply(compression.number, sharded, compression, chosen)
         _report(sharded, compression, chosen)
         compression.compare_steps()
 
@@ -224,9 +226,25 @@ def _apply(
     compression: FsdpCompression,
     chosen: settings.Settings,
 ) -> None:
-    compression.plan = sharded.plan(chosen)
     compression.set_seed(chosen.seed)
+    if number is not None:  # before, some ranks may not be there
+        _let_choose(sharded, compression, chosen)
+    compression.plan = compression.chosen_plan or sharded.plan(chosen)
     compression.set_rules(sharded.parameters, prefix=f"{number}/", plan=compression.plan)
+
+
+def _let_choose(sharded: _Sharded, compression: FsdpCompression, chosen: settings.Settings) -> None:
+    if not chosen.is_auto:
+        compression.choose_no_more()
+        return
+    compression.choose(
+        sharded.described,
+        chosen.exact,
+        list(chosen.codecs.items()),
+        channels=[channels.of(group) for group in sharded.process_groups],
+        can_wait=False,
+        on_choice=report.choices_of(compression),
+    )
 
 
 def _install(groups: list[ParamGroup], compression: FsdpCompression, weights: str | None) -> None:

@@ -11,6 +11,8 @@ from datetime import timedelta
 
 from torch import distributed
 
+from ._native import RankRaised
+
 _log = logging.getLogger("gradwire")
 _SECONDS_OF_SILENCE = 5
 _LONGEST_PAUSE_SECONDS = 0.25
@@ -20,8 +22,8 @@ _MORE_TIME = "or slow ones more time by GRADWIRE_CONNECT_TIMEOUT, in seconds"
 
 def wait_for_all(store: distributed.Store, rank: int, ranks: list[int], seconds: float) -> None:
     """Returns when all `ranks` have called it as often, or raises `DistBackendError` with those
-    that have not. A group that is made again may get the same store. Raises at once for a rank that
-    has left a reason for not coming.
+    that have not. A group that is made again may get the same store. Raises `RankRaised` at once
+    for a rank that has left a reason for not coming.
     """
     roll = _Roll(store, "present", rank, ranks)
     reasons = _Reasons(store, rank)
@@ -30,7 +32,7 @@ def wait_for_all(store: distributed.Store, rank: int, ranks: list[int], seconds:
         if reason := reasons.of(missing):
             roll.leave()
             leave_reason(store, rank, reason)  # for others that wait for this one
-            raise distributed.DistBackendError(f"gradwire: {reason}")
+            raise RankRaised(f"gradwire: {reason}")
         waited = time.monotonic() - begun
         if waited > seconds:
             raise distributed.DistBackendError(
@@ -80,7 +82,8 @@ def called_over(
     store: distributed.Store, rank: int, ranks: list[int], timeout: timedelta, title: str
 ) -> Iterator[None]:
     """Around an exchange with all `ranks` before a model is compressed. Says who has not come to it
-    after a while, and in a `DistBackendError` of the exchange in the place of its own words.
+    after a while, and in a `DistBackendError` of the exchange in the place of its own words, unless
+    it is a `RankRaised`: then this rank has not come either.
     """
     roll = _Roll(store, "compared", rank, ranks)
 
@@ -95,6 +98,9 @@ def called_over(
     begun = time.monotonic()
     try:
         yield
+    except RankRaised:
+        roll.leave()
+        raise
     except distributed.DistBackendError as error:
         waited = time.monotonic() - begun
         raise distributed.DistBackendError(_why(error, roll, waited, title)) from error

@@ -11,6 +11,9 @@ import logging
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from weakref import ref
 
 import gradwire_autoload as autoload
 from torch.distributed.fsdp import FullyShardedDataParallel
@@ -18,7 +21,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
-from ._native import Plan, Way, least_sparse_elements, matches
+from ._native import Compression, Plan, Way, least_sparse_elements, matches
 from .stats import Stats, Who, human
 
 FSDP1 = (
@@ -55,7 +58,7 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str], p
     sizes = {name: layer.elements for name, layer in found.layers.items() if name in trained}
     _warn_of_losses(found.who.model, plan, list(sizes))
     last = {name: Way(plan.stages_of(name)[-1][1]) for name in sizes}
-    written = {Way(text).text: text for text in (chosen.codec, *chosen.codecs.values())}
+    written = {Way(text).text: text for text in (chosen.way, *chosen.codecs.values())}
     counts, elements = Counter(), Counter()
     for name, way in last.items():
         if not way.lossless:
@@ -73,9 +76,37 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str], p
         ways.append("the others exactly")
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
     more = _from_step(chosen, trained)
+    if chosen.is_auto and found.who.ranks > 1:
+        more = " at first, while plans are tried"
     if isinstance(chosen, residual_settings.Settings):
         more += _none_sparse(sizes, last)
     _say(f"{found.who.model}: {', '.join(ways)}{more}; {ranks}")
+
+
+def choices_of(compression: Compression) -> Callable[[str], None]:
+    """Hears what is chosen for the model of a compression, which owns this."""
+    owner = ref(compression)
+
+    def hear(outcome: str) -> None:
+        compression = owner()
+        if compression and compression.who.is_first:
+            _say(f"{compression.who.model}, step {compression.steps - 1}: {outcome}")
+            _save_plan(compression)
+
+    return hear
+
+
+def _save_plan(compression: Compression) -> None:
+    """Where the user wants it; behind the first model's with the number of a later one."""
+    if not (path := settings.saved_plan_path()):
+        return
+    if number := compression.number:
+        stem, suffix = os.path.splitext(path)
+        path = f"{stem}-{number}{suffix}"
+    try:
+        Path(path).write_text(compression.chosen_plan.json())
+    except OSError as error:
+        _log.warning("gradwire: cannot write the plan to %s: %s", path, error)
 
 
 def _warn_of_losses(model: str, plan: Plan, names: list[str]) -> None:

@@ -20,6 +20,7 @@ class Settings(settings.Settings):
 
     density: float = 0.001
     values: str = "fp32"
+    codec: str = settings.DEFAULT_CODEC
     small: str = settings.DEFAULT_CODEC
     warmup: int = 0
     ramp: bool = False
@@ -67,7 +68,7 @@ def for_script(model: DistributedDataParallel, density: float) -> Settings:
     return Settings(
         ranks=model.process_group.size(),
         exact=usual.exact,
-        small=usual.codec,
+        small=settings.codec_beside_residuals(),
         density=density,
         warmup=settings.warmup(),
         clip=settings.clip(),

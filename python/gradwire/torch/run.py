@@ -37,7 +37,7 @@ Examples:
 
 def _codec(spec: str) -> str:
     try:
-        settings.checked_way(spec)
+        settings.checked_choice(spec)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return spec
@@ -62,8 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         type=_codec,
         default=os.environ.get("GRADWIRE_CODEC"),
         metavar="SPEC",
-        help="How gradients travel, such as grid:step=0.5 (the default), fp16, or sign+feedback, "
-        "which adds to each gradient what compression took from the one before.",
+        help="How gradients travel: auto (the default), by which the training finds out what makes "
+        "its steps shortest, or a codec such as grid:step=0.5, fp16, or sign+feedback, which adds "
+        "to each gradient what compression took from the one before.",
     )
     ours.add_argument(
         "--exact",
@@ -76,6 +77,14 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("GRADWIRE_PLAN"),
         metavar="FILE",
         help="A plan, which says how every layer travels; docs/plan.md tells how to write one.",
+    )
+    ours.add_argument(
+        "--save-plan",
+        type=os.path.abspath,
+        default=settings.saved_plan_path() or None,
+        metavar="FILE",
+        help="Write how gradients travelled with --codec auto, for --plan: a run with that file "
+        "gives the same bits.",
     )
     ours.add_argument(
         "--residual",
@@ -119,6 +128,8 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
         told["GRADWIRE_EXACT"] = ",".join(options.exact)
     if options.plan:
         told["GRADWIRE_PLAN"] = os.path.abspath(options.plan)
+    if options.save_plan is not None:
+        told["GRADWIRE_SAVE_PLAN"] = options.save_plan
     if options.residual is not None:
         told["GRADWIRE_RESIDUAL"] = options.residual
     if options.warmup is not None:

@@ -10,11 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from gradwire.ranks import json_of
+
 from ._native import DensePolicy, Layer, Plan, Way, make_trace_folder, matches
 
 Number = TypeVar("Number", int, float)
 
+AUTO = "auto"
+"""In the place of a codec: what steps take decides."""
 DEFAULT_CODEC = "grid:step=0.5"
+"""Of what is not decided so: single tensors, and small layers beside residual compression."""
 
 _WHY_NO_MOMENTUM = (
     "has momentum, which would be added to the optimizer's own: leave it out; "
@@ -29,8 +34,8 @@ _plans: dict[str, Plan] = {}
 class Settings:
     """What `gradwire.torch.compress` takes."""
 
-    codec: str = DEFAULT_CODEC
-    """The way of all layers that are worth it."""
+    codec: str = AUTO
+    """The way of all layers that are worth it, or `AUTO`."""
     exact: tuple[str, ...] = ()
     codecs: Mapping[str, str] = field(default_factory=dict)
     """Ways by pattern."""
@@ -48,17 +53,27 @@ class Settings:
     plan: str = ""
     """The text of a plan, which takes the place of codec and patterns."""
 
+    @property
+    def is_auto(self) -> bool:
+        """Whether the training itself decides."""
+        return self.codec == AUTO and not self.plan
+
+    @property
+    def way(self) -> str:
+        """At the beginning, of all layers that are worth it."""
+        return "none" if self.codec == AUTO else self.codec
+
     def plan_for(self, layers: list[Layer]) -> Plan:
         """How the gradient of every layer travels, and why."""
         if self.plan:
             return parsed_plan(self.plan)
-        return DensePolicy(self.codec, self.exact, list(self.codecs.items())).plan_for(layers)
+        return DensePolicy(self.way, self.exact, list(self.codecs.items())).plan_for(layers)
 
     def has_feedback(self) -> bool:
         """Whether exchanges may leave something for later ones."""
         if self.plan:
             return parsed_plan(self.plan).has_feedback()
-        return any(Way(text).has_feedback for text in (self.codec, *self.codecs.values()))
+        return any(Way(text).has_feedback for text in (self.way, *self.codecs.values()))
 
     def weight_decay_of(self, name: str) -> float:
         decay = self.weight_decay
@@ -100,8 +115,14 @@ def residual_density() -> float | None:
     """That of unchanged scripts with residual compression: ``GRADWIRE_RESIDUAL=0.001``."""
     density = os.environ.get("GRADWIRE_RESIDUAL")
     if density:
-        without_feedback(os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC))
+        without_feedback(codec_beside_residuals())
     return _number("GRADWIRE_RESIDUAL", density, float) if density else None
+
+
+def codec_beside_residuals() -> str:
+    """Of small layers in unchanged scripts: ``GRADWIRE_CODEC``, if that is one."""
+    given = os.environ.get("GRADWIRE_CODEC", AUTO)
+    return DEFAULT_CODEC if given == AUTO else given
 
 
 def warmup() -> int:
@@ -152,7 +173,7 @@ def from_environment() -> Settings:
         return Settings(plan=plan_text(path))
     patterns = os.environ.get("GRADWIRE_EXACT", "").split(",")
     return Settings(
-        codec=checked_way(os.environ.get("GRADWIRE_CODEC", DEFAULT_CODEC)),
+        codec=checked_choice(os.environ.get("GRADWIRE_CODEC", AUTO)),
         exact=tuple(sorted(pattern for pattern in patterns if pattern)),
     )
 
@@ -167,7 +188,7 @@ def plan_text(given: str | os.PathLike | Mapping | Plan) -> str:
     if isinstance(given, Plan):
         plan = given
     elif isinstance(given, Mapping):
-        plan = Plan.of_dict(given)
+        plan = Plan.parse(json_of(given, "plan"), "plan")
     elif isinstance(given, str) and given.lstrip().startswith("{"):
         plan = Plan.parse(given)
     elif isinstance(given, str | os.PathLike) and os.fspath(given):
@@ -200,11 +221,21 @@ def without_feedback(text: str) -> str:
     return text
 
 
+def checked_choice(text: str) -> str:
+    """As `checked_way`, but for `AUTO`."""
+    return text if text == AUTO else checked_way(text)
+
+
 def checked_way(text: str) -> str:
     """Raises for what is none, or what `compress` cannot do."""
     if Way(text).momentum:
         raise ValueError(f"'{text}' {_WHY_NO_MOMENTUM}")
     return text
+
+
+def saved_plan_path() -> str:
+    """Where the first rank writes how gradients travelled, or nowhere: ``GRADWIRE_SAVE_PLAN``."""
+    return os.environ.get("GRADWIRE_SAVE_PLAN", "")
 
 
 def secret() -> str:

@@ -57,6 +57,8 @@ class Stats:
     layers: dict[str, LayerStats]
     """Those that had a gradient, once there was an exchange."""
     who: Who
+    choice: str = ""
+    """What the training has chosen by itself, with ``codec="auto"``, and why; empty before."""
 
     @property
     def bytes(self) -> int:
@@ -107,7 +109,7 @@ def of(compression: Compression) -> Stats:
         layers[name.split("/", 1)[1]] = LayerStats(*rest)
     if any(layer.bytes for layer in layers.values()):
         layers = {name: layer for name, layer in layers.items() if layer.bytes}
-    return Stats(steps_of(compression), layers, compression.who)
+    return Stats(steps_of(compression), layers, compression.who, compression.choice)
 
 
 def steps_of(compression: Compression) -> int:

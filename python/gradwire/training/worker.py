@@ -28,9 +28,11 @@ about itself, and at the end one with what all ranks measured, means over ranks:
                       `lo` (the same, divided by the ranks that share it) or `gradwire` (the
                       library, without headers of the network)
     workload          when gradients are ready (docs/workload.md), by the probes
+    choice            what the method auto has chosen, and why
     plan              how gradients travelled (docs/plan.md), of methods of gradwire
 
-The first steps, at most WARMUP_STEPS, count for losses alone.
+The first steps, at most WARMUP_STEPS, count for losses alone. The method auto first trains until it
+has chosen, which counts for nothing.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 
 WARMUP_STEPS = 5
 PROBE_EVERY = 4
+MOST_STEPS_UNTIL_CHOICE = 1000
 
 
 @dataclass
@@ -130,6 +133,10 @@ class Trainer:
         inputs, targets = next(self._batches)
         if probe:
             self._probe(inputs, targets)
+        self._update(inputs, targets)
+        self._schedule.step()
+
+    def _update(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         sent = self._sent_bytes()
         start, cpu_start = time.perf_counter(), time.process_time()
         loss = F.cross_entropy(self._replica(inputs), targets)
@@ -138,12 +145,19 @@ class Trainer:
         self._optimizer.step()
         self._optimizer.zero_grad()
         end, cpu_end = time.perf_counter(), time.process_time()
-        self._schedule.step()
         self.measured.losses.append(loss.item())
         self.measured.seconds.append(end - start)
         self.measured.cpu_seconds.append(cpu_end - cpu_start)
         self.measured.optimizer_seconds.append(end - reduced)
         self.measured.wire_bytes.append(self._sent_bytes() - sent)
+
+    def choose(self) -> None:
+        """Trains until it has found out how its gradients should travel."""
+        for _ in range(MOST_STEPS_UNTIL_CHOICE if self._method == "auto" else 0):
+            if self.choice()["choice"]:
+                break
+            self._update(*next(self._batches))
+        self.measured = Measured()
 
     def evaluate(self) -> dict[str, float]:
         """Each rank takes its share of what is held out."""
@@ -186,6 +200,14 @@ class Trainer:
         dist.all_gather_object(of_ranks, mine)
         backward = statistics.fmean(seconds for _, seconds in of_ranks)
         return self._workload.as_json(name, max(0.0, compute_seconds - backward), of_ranks)
+
+    def choice(self) -> dict:
+        """In words, of the method auto."""
+        if self._method != "auto":
+            return {}
+        import gradwire.torch
+
+        return {"choice": gradwire.torch.stats(self._replica).choice}
 
     def plan(self) -> dict:
         """How gradients travelled, if gradwire carried them."""
@@ -238,6 +260,7 @@ def say_step(step: int, measured: Measured) -> None:
 
 def train(options: argparse.Namespace) -> None:
     trainer = Trainer(options)
+    trainer.choose()
     untimed = min(WARMUP_STEPS, options.steps // 2)
     for step in range(options.steps):
         trainer.step(probe=step >= untimed and (step - untimed) % PROBE_EVERY == 0)
@@ -259,6 +282,7 @@ def train(options: argparse.Namespace) -> None:
             "exposed_seconds": step_seconds - timed.compute_seconds(),
             "wire_bytes_per_step": statistics.median(timed.wire_bytes),
             "wire_bytes_from": trainer.wire_bytes_from,
+            **trainer.choice(),
             "workload": trainer.workload(options.model, timed.compute_seconds()),
             **trainer.plan(),
         }

@@ -30,7 +30,6 @@ namespace gradwire::cli {
 namespace {
 
 constexpr const char* kMemory = "memory";
-constexpr std::uint64_t kLastStep = ~std::uint64_t{0};  // whenever that is
 constexpr const char* kDefaultCases[] = {
     "vgg/2/memory/none",
     "vgg/2/memory/grid:step=0.5",

@@ -115,6 +115,9 @@ class Training {
                     run["step_seconds"].get<double>(), run["exposed_seconds"].get<double>(),
                     run["wire_bytes_per_step"].get<double>() / 1e6, run["final_loss"].get<double>())
             .c_str());
+    if (run.contains("choice")) {
+      std::fprintf(stderr, "  %s\n", run["choice"].get<std::string>().c_str());
+    }
   }
 
   const Options& options_;
@@ -286,8 +289,9 @@ void add_options(CLI::App& command, Options& options) {
                   "vgg, cnn, resnet (images), transformer, words or lstm (text) (default: words)")
       ->check(CLI::IsMember({"vgg", "cnn", "resnet", "transformer", "words", "lstm"}));
   command
-      .add_option("--methods", options.methods,
-                  "gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:density=D]")
+      .add_option(
+          "--methods", options.methods,
+          "auto, gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:density=D]")
       ->type_name("LIST");
   CLI::Option& hosts =
       *command
@@ -329,6 +333,7 @@ void add_bench_train(CLI::App& bench) {
       "  gradwire bench train --model transformer --hosts 4 --link 1gbit --seeds 3 --json\n"
       "  gradwire bench train --methods gloo,grid:step=0.5,uniform:bits=4,bucket=128 --link none\n"
       "  gradwire bench train --ranks 2 --steps 20 --methods gloo,sign+feedback --optimizer sgd\n"
+      "  gradwire bench train --methods gloo,auto --link 10gbit\n"
       "  gradwire bench train --link 100mbit --methods gloo,residual:warmup=20 --optimizer sgd\n"
       "  gradwire bench train --model vgg --ranks 4 --batch 32 --steps 936 --evaluate\n"
       "\n"

@@ -19,7 +19,9 @@
 
 #include "calibrate/codec_costs.h"
 #include "calibrate/exchange_times.h"
+#include "gradients/synthetic.h"
 #include "gradwire/error.h"
+#include "machine/huge_buffer.h"
 #include "machine/measure.h"
 #include "plan/calibration.h"
 #include "plan/link_rate.h"
@@ -39,7 +41,9 @@ constexpr const char* kDefaultCodecs[] = {
     "grid:step=0.25", "sign", "topk:density=0.01",         "randomk:density=0.01",
 };
 constexpr std::size_t kShownElements[] = {1U << 14U, 1U << 20U};
-constexpr double kPayloadShare = 1448.0 / 1538;  // of Ethernet's bits, behind all headers
+constexpr std::uint64_t kSeed = 1;                     // of Gaussian numbers
+constexpr std::size_t kFresh = std::size_t{1} << 20U;  // longer tensors repeat their beginning
+constexpr double kPayloadShare = 1448.0 / 1538;        // of Ethernet's bits, behind all headers
 
 struct Options {
   std::vector<std::string> codecs;
@@ -79,13 +83,29 @@ CodecEffort effort_of(const Options& options) {
   return effort;
 }
 
+/// Gaussian numbers, in memory that all codecs and sizes share.
+struct Gradients {
+  explicit Gradients(std::size_t elements) : numbers(4 * elements), room(4 * elements) {
+    const std::span<float> x = numbers.floats();
+    fill(Distribution::gaussian, kSeed, x.first(std::min(kFresh, elements)));
+    for (std::size_t i = kFresh; i < elements; i += kFresh) {
+      std::copy_n(x.begin(), std::min(kFresh, elements - i), x.begin() + static_cast<long>(i));
+    }
+  }
+
+  HugeBuffer numbers;
+  HugeBuffer room;
+};
+
 /// Returns the share of a CPU that measuring had.
 double add_codecs(Costs& costs, const std::vector<Codec>& codecs, const Options& options) {
   const CodecEffort effort = effort_of(options);
+  const Gradients gradients(effort.sizes.back());
   const CpuShare cpu;
   Progress progress(codecs.size() * effort.rounds);
-  costs.codecs.merge(
-      measure_codecs(codecs, effort, [&](std::string_view what) { progress.begin_step(what); }));
+  costs.codecs.merge(measure_codecs(codecs, {gradients.numbers.floats(), gradients.room.floats()},
+                                    effort,
+                                    [&](std::string_view what) { progress.begin_step(what); }));
   return cpu.share();
 }
 

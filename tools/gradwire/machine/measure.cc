@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
 namespace gradwire::cli {
@@ -34,12 +35,7 @@ std::string disturbance_note(double share) {
       100 * (1 - share));
 }
 
-double Timings::median() const {
-  std::vector<double> sorted = seconds_;
-  std::sort(sorted.begin(), sorted.end());
-  const std::size_t middle = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
+double Timings::median() const { return median_of(seconds_); }
 
 double Timings::lower_quartile() const {
   std::vector<double> sorted = seconds_;

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/sampling.h"
 #include "codec/notes.h"
 #include "codec/registry.h"
-#include "gradients/synthetic.h"
-#include "machine/huge_buffer.h"
-#include "machine/measure.h"
 
-namespace gradwire::cli {
+namespace gradwire {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
-constexpr std::size_t kFresh = std::size_t{1} << 20;  // longer tensors repeat their beginning
+constexpr std::size_t kFresh = std::size_t{1} << 20;  // numbers over which small tensors take turns
 constexpr double kLongestSeconds = 0.25;              // of one call
 
 /// As plan/resources.h has them between two ranks of a host.
@@ -23,35 +21,17 @@ std::size_t piece_of(const Codec& codec) {
   return codec.traits().sparse ? kFresh : std::size_t{1} << 16U;
 }
 
-/// Memory that all codecs and sizes share.
-struct Buffers {
-  explicit Buffers(std::size_t elements) : input(4 * elements), output(4 * elements) {
-    const std::span<float> x = input.floats();
-    fill(Distribution::gaussian, kSeed, x.first(std::min(kFresh, elements)));
-    for (std::size_t i = kFresh; i < elements; i += kFresh) {
-      std::copy_n(x.begin(), std::min(kFresh, elements - i), x.begin() + static_cast<long>(i));
-    }
-  }
-
-  HugeBuffer input;
-  HugeBuffer output;
-};
-
 /// The work on tensors of one size. Small ones take turns, so that processors do not learn by heart
 /// where the same numbers branch. Messages of as many pieces as have numbers of their own are kept:
 /// as in the engine, they are written where earlier ones have been.
 class Exchange {
  public:
-  Exchange(const Codec& codec, std::size_t elements, const Buffers& buffers)
+  Exchange(const Codec& codec, std::size_t elements, const CodecInput& input)
       : codec_(codec), elements_(elements), piece_(std::min(piece_of(codec), elements)) {
-    const std::size_t available =
-        std::max(std::min(kFresh, buffers.input.floats().size()), elements);
+    const std::size_t available = std::max(std::min(kFresh, input.numbers.size()), elements);
     for (std::size_t first = 0; first + elements <= available; first += elements) {
-      Turn& turn = turns_.emplace_back(Turn{buffers.input.floats().data() + first,
-                                            buffers.output.floats().data() + first,
-                                            codec,
-                                            {},
-                                            {}});
+      Turn& turn = turns_.emplace_back(
+          Turn{input.numbers.data() + first, input.room.data() + first, codec, {}, {}});
       turn.notes.resize(note_count(codec, elements));
       turn.messages.resize(std::max<std::size_t>(1, std::min(kFresh, elements) / piece_));
       for (Message& message : turn.messages) message.room.resize(max_frame_bytes(codec, piece_));
@@ -132,15 +112,15 @@ double thread_seconds() {
 }
 
 struct Operation {
-  std::size_t calls = 0;  // per sample; 0: not known yet
-  Timings timings;
+  std::size_t calls = 0;        // per sample; 0: not known yet
+  std::vector<double> seconds;  // per call, of each sample
 
   template <typename Work>
   void sample(Work&& work) {
     if (calls == 0) calls = calls_per_sample(work);
     const double begin = thread_seconds();
     for (std::size_t i = 0; i < calls; ++i) work();
-    timings.add((thread_seconds() - begin) / static_cast<double>(calls));
+    seconds.push_back((thread_seconds() - begin) / static_cast<double>(calls));
   }
 };
 
@@ -157,19 +137,19 @@ struct Row {
 };
 
 /// Returns the longest of its calls, in seconds.
-double sample(Row& row, Cell& cell, const Buffers& buffers) {
-  Exchange exchange(row.codec, cell.elements, buffers);
+double sample(Row& row, Cell& cell, const CodecInput& input) {
+  Exchange exchange(row.codec, cell.elements, input);
   if (is_fitted(row.codec)) cell.prepare.sample([&] { exchange.prepare(); });
   cell.encode.sample([&] { exchange.encode(); });
   cell.decode.sample([&] { exchange.decode(); });
   row.bytes_per_element = exchange.bytes_per_element();
-  return std::max(cell.encode.timings.median(), cell.decode.timings.median());
+  return std::max(median_of(cell.encode.seconds), median_of(cell.decode.seconds));
 }
 
 CostTable table_of(const std::vector<Cell>& cells, Operation Cell::*operation) {
   std::vector<std::pair<std::size_t, double>> points;
   for (const Cell& cell : cells) {
-    points.emplace_back(cell.elements, (cell.*operation).timings.median());
+    points.emplace_back(cell.elements, median_of((cell.*operation).seconds));
   }
   // What took longer than more elements was disturbed.
   for (std::size_t i = points.size() - 1; i > 0; --i) {
@@ -193,10 +173,9 @@ std::map<std::string, MeasuredCodec> tables_of(const std::vector<Row>& rows) {
 }  // namespace
 
 std::map<std::string, MeasuredCodec> measure_codecs(
-    std::span<const Codec> codecs, const CodecEffort& effort,
+    std::span<const Codec> codecs, const CodecInput& input, const CodecEffort& effort,
     const std::function<void(std::string_view)>& on_step) {
   const auto until = std::chrono::steady_clock::now() + effort.most;
-  const Buffers buffers(effort.sizes.back());
   std::vector<Row> rows;
   for (const Codec& codec : codecs) rows.push_back({codec, {}});
   for (unsigned round = 0; round < effort.rounds; ++round) {
@@ -204,16 +183,16 @@ std::map<std::string, MeasuredCodec> measure_codecs(
     for (Row& row : rows) {
       on_step(fmt::format("{}, round {} of {}", row.codec.spec(), round + 1, effort.rounds));
       if (round > 0) {
-        for (Cell& cell : row.cells) sample(row, cell, buffers);
+        for (Cell& cell : row.cells) sample(row, cell, input);
         continue;
       }
       for (const std::size_t elements : effort.sizes) {
         row.cells.push_back({elements, {}, {}, {}});
-        if (sample(row, row.cells.back(), buffers) > kLongestSeconds) break;
+        if (sample(row, row.cells.back(), input) > kLongestSeconds) break;
       }
     }
   }
   return tables_of(rows);
 }
 
-}  // namespace gradwire::cli
+}  // namespace gradwire

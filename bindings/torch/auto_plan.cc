@@ -1,0 +1,282 @@
+#include "auto_plan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "base/sampling.h"
+#include "calibrate/codec_costs.h"
+#include "plan/calibration.h"
+#include "plan/resources.h"
+
+namespace gradwire::pytorch {
+namespace {
+
+constexpr unsigned kStepsUntilBucketsStay = 2;  // DDP fills them anew after its first step
+constexpr unsigned kStepsBeside = 4;
+constexpr unsigned kStepsAlone = 4;
+constexpr std::size_t kExample = std::size_t{1} << 20U;  // numbers
+constexpr std::size_t kCodecSizes[] = {1U << 10U, 1U << 14U, 1U << 17U, kExample};
+constexpr unsigned kLatencies = 5;  // messages of which the median counts
+constexpr std::size_t kWatchedSteps = 10;
+// As a share of the steps that were expected: another duration, and one that is so far off that it
+// weighs as much as several.
+constexpr double kDrift = 0.3;
+constexpr double kLargeDrift = 1;
+constexpr unsigned kLargeDriftWeight = 3;
+constexpr unsigned kPatience = 6;  // drifts at first, twice as many each time
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+Plan exact_plan(const AutoPlanOptions& options) {
+  return proposals(options.layers, options.fixed).front().plan;
+}
+
+}  // namespace
+
+AutoPlan::AutoPlan(AutoPlanOptions options)
+    : options_(std::move(options)),
+      plan_(exact_plan(options_)),
+      next_(plan_),
+      patience_(kPatience) {
+  for (std::size_t i = 0; i < options_.layers.size(); ++i) places_[options_.layers[i].name] = i;
+}
+
+double AutoPlan::since_begin() const {
+  return std::chrono::duration<double>(Clock::now() - *begin_).count();
+}
+
+bool AutoPlan::begin_step(std::uint64_t step) {
+  step_ = step;
+  if (options_.channels.front()->size() == 1) return false;  // nothing is exchanged
+  if (begin_) end_last_step(Clock::now());
+  left_out_ = false;
+  const Plan before = plan_;
+  if (trial_ && !trial_->is_over()) next_ = proposals_[trial_->plan()].plan;
+  change(plan_, step, next_);
+  times_ = {.ready_seconds = std::vector<double>(options_.layers.size(), -1)};
+  if (!news_.empty() && options_.on_choice) options_.on_choice(std::exchange(news_, {}));
+  begin_ = Clock::now();
+  return !(plan_ == before);
+}
+
+void AutoPlan::end_last_step(Clock::time_point now) {
+  if (left_out_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    times_.step_seconds = std::chrono::duration<double>(now - *begin_).count();
+  }
+  switch (seen_) {
+    case Seen::nothing:
+      if (++steps_seen_ == kStepsUntilBucketsStay) observe_again();
+      break;
+    case Seen::beside:
+      beside_.push_back(times_);
+      if (beside_.size() < kStepsBeside) break;
+      if (options_.can_wait) {
+        seen_ = Seen::alone;
+      } else {
+        propose();
+      }
+      break;
+    case Seen::alone:
+      alone_.push_back(times_);
+      if (alone_.size() == kStepsAlone) propose();
+      break;
+    case Seen::trial:
+      trial_->add(times_.step_seconds);
+      if (trial_->round_is_over()) choose();
+      break;
+    case Seen::choice:
+      watched_.push_back(times_.step_seconds);
+      if (watched_.size() == kWatchedSteps) watch();
+      break;
+  }
+}
+
+void AutoPlan::observe_again() {
+  beside_.clear();
+  alone_.clear();
+  outcome_.clear();
+  trial_.reset();
+  next_ = exact_plan(options_);
+  seen_ = Seen::beside;
+}
+
+void AutoPlan::ready(std::string_view layer) {
+  if (seen_ != Seen::beside && seen_ != Seen::alone) return;
+  const std::lock_guard lock(mutex_);
+  times_.computed_seconds = since_begin();
+  processor_at_end_of_computing_ = processor_seconds();
+  const auto found = places_.find(layer);
+  if (found != places_.end()) times_.ready_seconds[found->second] = times_.computed_seconds;
+}
+
+void AutoPlan::see(const at::Tensor& gradients) {
+  const auto count = static_cast<std::size_t>(gradients.numel());
+  if (seen_ != Seen::alone || example_.size() >= std::min(count, kExample)) return;
+  const at::Tensor some =
+      gradients.narrow(0, 0, static_cast<std::int64_t>(std::min(count, kExample)))
+          .to(at::kCPU, at::kFloat);
+  example_.assign(some.data_ptr<float>(), some.data_ptr<float>() + some.numel());
+}
+
+void AutoPlan::came() {
+  if (seen_ != Seen::beside && seen_ != Seen::alone) return;
+  const std::lock_guard lock(mutex_);
+  times_.exchanged_seconds = since_begin();
+  times_.processor_seconds = processor_seconds() - processor_at_end_of_computing_;
+}
+
+double AutoPlan::latency_seconds() const {
+  std::vector<double> seconds;
+  float number = 0;
+  const Tensor tensor{.name = "latency", .view = {&number, 1, Dtype::f32}};
+  Communicator& all = *options_.channels.front()->communicator();
+  for (unsigned i = 0; i < kLatencies; ++i) {
+    all.barrier().wait();
+    seconds.push_back(seconds_per_call(1, [&] { all.all_reduce({&tensor, 1}).wait(); }));
+  }
+  return median_of(seconds) / 2;  // to the owner of the sum, and back
+}
+
+Observation AutoPlan::observed() const {
+  Observation seen = observe(options_.layers, alone_, beside_);
+  const Channel& channel = *options_.channels.front();
+  const std::uint32_t per_host = channel.communicator()->ranks_per_host();
+  const double cores = std::thread::hardware_concurrency() /
+                       static_cast<double>(std::max<std::uint32_t>(1, per_host));
+  const MachineIdentity machine = this_machine();
+  Costs& costs = seen.costs;
+  costs = {.source = "measured in this job",
+           .host = machine.host,
+           .isa = machine.isa,
+           .version = machine.version,
+           .inside = {},
+           .between = {},
+           .threads = std::max(1U, codec_threads(static_cast<std::uint32_t>(cores), 0)),
+           .cores = std::max(cores, 1e-3),
+           .codecs = {}};
+  std::vector<Codec> codecs = usual_codecs();
+  codecs.push_back(Way{}.codec);
+  for (const auto& [pattern, way] : options_.fixed.others) {
+    for (const Codec& codec : {way.codec, way.codec.for_sums()}) {
+      if (std::ranges::find(codecs, codec) == codecs.end()) codecs.push_back(codec);
+    }
+  }
+  std::vector<float> room(example_.size());
+  CodecEffort effort{.sizes = {}, .rounds = 1};
+  for (const std::size_t size : kCodecSizes) {
+    if (size <= example_.size()) effort.sizes.push_back(size);
+  }
+  if (effort.sizes.empty()) effort.sizes.push_back(example_.size());
+  costs.codecs = measure_codecs(codecs, {example_, room}, effort);
+  seen.latency_seconds = latency_seconds();
+  return seen;
+}
+
+/// By the first rank, for all.
+std::vector<Proposal> AutoPlan::proposed() const {
+  const Channel& channel = *options_.channels.front();
+  const std::uint32_t per_host = channel.communicator()->ranks_per_host();
+  // Hosts that differ in their ranks are not in any forecast.
+  if (alone_.empty() || example_.empty() || per_host == 0) {
+    return proposals(options_.layers, options_.fixed);
+  }
+  const auto gather = [&](const std::string& text) {
+    return channel.all_gather_text(text, std::chrono::milliseconds(0));
+  };
+  const std::vector<std::string> texts = gather(text_of(observed()));
+  std::string mine;
+  if (channel.rank() == 0) {
+    std::vector<Observation> ranks;
+    for (const std::string& text : texts) ranks.push_back(parse_observation(text));
+    const Cluster cluster{static_cast<std::uint32_t>(ranks.size()) / per_host, per_host};
+    mine = text_of(proposals(options_.layers, options_.fixed, joined(ranks), cluster));
+  }
+  return parse_proposals(gather(mine).front());
+}
+
+void AutoPlan::propose() {
+  proposals_ = proposed();
+  seen_ = Seen::trial;
+  trial_.emplace(proposals_.size());
+  std::vector<double> exact;
+  for (const StepTimes& step : beside_) exact.push_back(step.step_seconds);
+  trial_->know(0, std::move(exact));
+  if (trial_->is_over()) choose();
+}
+
+void AutoPlan::agree(std::vector<float>& numbers) const {
+  const Tensor tensor{.name = "durations", .view = {numbers.data(), numbers.size(), Dtype::f32}};
+  OperationOptions options;
+  options.average = true;
+  for (const auto& channel : options_.channels) {
+    channel->communicator()->all_reduce({&tensor, 1}, options).wait();
+  }
+}
+
+void AutoPlan::choose() {
+  if (!trial_->is_over()) {
+    const std::vector<double> mine = trial_->medians();
+    std::vector<float> medians(mine.begin(), mine.end());
+    agree(medians);
+    trial_->judge(std::vector<double>(medians.begin(), medians.end()));
+    if (!trial_->is_over()) return;
+  }
+  const std::size_t best = trial_->best();
+  expected_seconds_ = trial_->step_seconds(best);
+  outcome_ = outcome_of(proposals_, *trial_);
+  next_ = proposals_[best].plan;
+  explain(next_, outcome_);
+  seen_ = Seen::choice;
+  watched_.clear();
+  drifts_ = 0;
+  news_ = outcome_;
+}
+
+void AutoPlan::watch() {
+  std::vector<float> seconds{static_cast<float>(median_of(watched_))};
+  watched_.clear();
+  agree(seconds);
+  const double now = seconds.front();
+  if (expected_seconds_ == 0) expected_seconds_ = now;
+  const double longer = std::max(now / expected_seconds_, expected_seconds_ / now) - 1;
+  if (longer < kDrift) {
+    drifts_ = 0;
+  } else {
+    drifts_ += longer < kLargeDrift ? 1 : kLargeDriftWeight;
+  }
+  if (drifts_ < patience_) return;
+  news_ = drift_of(expected_seconds_, now);
+  patience_ *= 2;
+  observe_again();
+}
+
+std::string AutoPlan::saved() const { return seen_ == Seen::choice ? plan_.json() : ""; }
+
+void AutoPlan::load(const std::string& saved) {
+  if (saved.empty()) return;
+  plan_ = Plan::parse(saved);
+  next_ = Plan();
+  for (const LayerPlan& entry : plan_.layers) {
+    next_.layers.push_back({entry.layers, {entry.stages.back()}});
+  }
+  for (LayerPlan& entry : next_.layers) entry.stages.front().from_step = 0;
+  trial_.reset();
+  outcome_ = "as before the checkpoint";
+  seen_ = Seen::choice;
+  expected_seconds_ = 0;
+  watched_.clear();
+  begin_.reset();
+}
+
+}  // namespace gradwire::pytorch

@@ -1,0 +1,119 @@
+// How a model's gradients travel when nobody says so: what its steps take decides.
+//
+// At first they travel exactly, and the ranks see how long computing and exchanging take, each
+// alone and beside each other. From that the first rank proposes plans. They are tried in turns,
+// and the one with the shortest steps stays: the exact one, unless another is shorter by more than
+// noise. When steps become much longer or shorter later, all this begins again.
+//
+// Whatever decides is the same on all ranks: they meet for it at the begin of a step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "channel.h"
+#include "gradwire/plan.h"
+#include "plan/observation.h"
+#include "plan/policies.h"
+#include "plan/proposals.h"
+#include "plan/trial.h"
+
+namespace gradwire::pytorch {
+
+struct AutoPlanOptions {
+  std::vector<Layer> layers{};
+  DensePolicy fixed{};  ///< what does not depend on any choice; its way is not used
+  /// Of all groups in which ranks exchange this model's gradients. The first has the ranks whose
+  /// links count.
+  std::vector<std::shared_ptr<Channel>> channels{};
+  /// Whether exchanges may wait for the last gradients of a step. Without that nothing is foretold:
+  /// the plans that are tried have one codec each.
+  bool can_wait = true;
+  std::function<void(const std::string&)> on_choice{};  ///< hears each choice, in words
+};
+
+class AutoPlan {
+ public:
+  explicit AutoPlan(AutoPlanOptions options);
+
+  /// Before anything of a step is exchanged. True: the plan has changed, from this step on. Waits
+  /// for all ranks in some steps, and throws `Error` as exchanges do.
+  bool begin_step(std::uint64_t step);
+  /// Of all steps so far, as they went, and of those to come.
+  const Plan& plan() const noexcept { return plan_; }
+
+  /// This step's exchanges wait for its last gradients.
+  bool waits() const noexcept { return seen_ == Seen::alone; }
+  /// A layer's gradient is ready.
+  void ready(std::string_view layer);
+  /// Gradients that are about to be exchanged, as an example of what codecs will get.
+  void see(const at::Tensor& gradients);
+  /// Some sums have come. On any thread.
+  void came();
+  /// This step is none to judge by: it is exact because the program said so.
+  void leave_out() noexcept { left_out_ = true; }
+
+  /// What was chosen and why, in words; empty while nothing is.
+  const std::string& outcome() const noexcept { return outcome_; }
+
+  /// For a checkpoint: the plan's text once there is a choice, which a run that goes on from it
+  /// takes, or nothing.
+  std::string saved() const;
+  void load(const std::string& saved);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// What a step is good for.
+  enum class Seen : std::uint8_t { nothing, beside, alone, trial, choice };
+
+  void end_last_step(Clock::time_point now);
+  void observe_again();
+  void propose();
+  std::vector<Proposal> proposed() const;
+  Observation observed() const;
+  double latency_seconds() const;
+  void choose();
+  void watch();
+  /// Means over all ranks.
+  void agree(std::vector<float>& numbers) const;
+  double since_begin() const;
+
+  const AutoPlanOptions options_;
+  std::unordered_map<std::string_view, std::size_t> places_;  // of layers
+  Plan plan_;
+  Plan next_;  // in force from this step on
+  Seen seen_ = Seen::nothing;
+  unsigned steps_seen_ = 0;  // since this was last begun
+  bool left_out_ = false;
+  std::uint64_t step_ = 0;
+
+  std::optional<Clock::time_point> begin_;  // of the step
+  StepTimes times_;                         // guarded by mutex_ where `came` writes
+  double processor_at_end_of_computing_ = 0;
+  std::mutex mutex_;
+  std::vector<StepTimes> beside_;
+  std::vector<StepTimes> alone_;
+  std::vector<float> example_;  // of gradients
+
+  std::vector<Proposal> proposals_;
+  std::optional<Trial> trial_;
+
+  std::string outcome_;
+  std::string news_;             // for `on_choice`
+  double expected_seconds_ = 0;  // of a step; 0: not known yet
+  std::vector<double> watched_;  // seconds of steps since the choice, or since last compared
+  unsigned drifts_ = 0;          // in a row, each with its weight
+  unsigned patience_ = 0;        // so many begin everything again
+};
+
+}  // namespace gradwire::pytorch

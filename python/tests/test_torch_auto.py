@@ -1,0 +1,301 @@
+"""The automatic plan: gradients travel as steps are shortest, and nobody says how."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import gradwire.torch
+import pytest
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as Ddp
+from torch_ranks import digest, on_ranks
+
+STEPS_UNTIL_CHOICE = 150
+"""At most: 10 that are observed, and 4 rounds of 4 plans with 6 steps each."""
+
+
+def make(width: int = 256) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 8)
+    )
+
+
+def train(model: nn.Module, rank: int, steps: int, after=lambda: None, first: int = 0) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(first, first + steps):
+        generator = torch.Generator().manual_seed(1000 * step + rank)
+        x = torch.randn(4, 256, generator=generator)
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        after()
+
+
+def stages(model: nn.Module, layer: str = "0.weight") -> list:
+    return gradwire.torch.plan(model).stages_of(layer)
+
+
+def has_chosen() -> bool:
+    """Of the only model."""
+    (state,) = gradwire.torch.state_dict()["counters"].values()
+    return isinstance(state, dict)
+
+
+def chosen_by(rank: int, **options):
+    model = Ddp(make(), bucket_cap_mb=0.1)
+    gradwire.torch.compress(model, **options)
+    train(model, rank, STEPS_UNTIL_CHOICE)
+    assert has_chosen()
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_all_ranks_choose_alike(ranks):
+    outcomes = on_ranks(ranks, chosen_by)
+    assert len(set(outcomes)) == 1
+    plan = json.loads(outcomes[0][1])
+    (layer,) = (each for each in plan["layers"] if each["layers"] == "0.weight")
+    ways = [stage["way"] for stage in layer["stages"]]
+    assert ways[0] == "none"
+    assert any(way.startswith("uniform") for way in ways), "nothing was tried"
+    assert any(way.startswith("grid") for way in ways)
+    assert layer["stages"][-1]["reason"] != "on trial"
+
+
+def by_plan(rank: int, plan: str) -> str:
+    model = Ddp(make(), bucket_cap_mb=0.1)
+    gradwire.torch.compress(model, plan=plan)
+    train(model, rank, STEPS_UNTIL_CHOICE)
+    return digest(model)
+
+
+def test_a_run_with_the_plan_that_was_saved_has_the_same_bits():
+    (bits, plan), _ = on_ranks(2, chosen_by)
+    assert on_ranks(2, by_plan, plan) == [bits, bits]
+
+
+def with_patterns(rank: int):
+    model = Ddp(make())
+    gradwire.torch.compress(model, exact=["0.*"], codecs={"2.weight": "fp16"})
+    train(model, rank, STEPS_UNTIL_CHOICE)
+    return stages(model, "0.weight"), stages(model, "2.weight"), stages(model, "0.bias")
+
+
+def test_patterns_hold_whatever_is_chosen():
+    for exact, fp16, bias in on_ranks(2, with_patterns):
+        assert [way for _, way, _ in exact] == ["none"]
+        assert exact[0][2] == "exact: 0.*"
+        assert [way for _, way, _ in fp16] == ["fp16"]
+        assert [way for _, way, _ in bias] == ["none"]
+
+
+def without_a_choice(rank: int):
+    model = Ddp(nn.Linear(256, 2))
+    gradwire.torch.compress(model)
+    train(model, rank, 40)
+    return stages(model, "weight")
+
+
+def test_a_model_that_no_codec_takes_stays_exact():
+    for stage in on_ranks(2, without_a_choice):
+        assert [way for _, way, _ in stage] == ["none"]
+
+
+def alone(rank: int):
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    train(model, rank, 30)
+    return stages(model)
+
+
+def test_one_rank_alone_exchanges_nothing():
+    (only,) = on_ranks(1, alone)
+    assert [way for _, way, _ in only] == ["none"]
+
+
+def resumed(rank: int, folder: str):
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    train(model, rank, STEPS_UNTIL_CHOICE)
+    torch.save(
+        {"model": model.state_dict(), "gradwire": gradwire.torch.state_dict()},
+        f"{folder}/{rank}",
+    )
+    train(model, rank, 10, first=STEPS_UNTIL_CHOICE)
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+def resuming(rank: int, folder: str, compress_first: bool):
+    model = Ddp(make())
+    saved = torch.load(f"{folder}/{rank}", weights_only=False)
+    model.load_state_dict(saved["model"])
+    if compress_first:
+        gradwire.torch.compress(model)
+    gradwire.torch.load_state_dict(saved["gradwire"])
+    if not compress_first:
+        gradwire.torch.compress(model)
+    train(model, rank, 10, first=STEPS_UNTIL_CHOICE)
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+@pytest.mark.parametrize("compress_first", [True, False])
+def test_a_resumed_run_goes_on_with_the_choice(tmp_path, compress_first):
+    one = on_ranks(2, resumed, str(tmp_path))
+    other = on_ranks(2, resuming, str(tmp_path), compress_first)
+    assert other == one
+
+
+def with_unused(rank: int, **options):
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = make(), make()
+
+        def forward(self, x):
+            return self.used(x) if step[0] % 2 else self.used(x) + self.unused(x)
+
+    step = [0]
+    model = Ddp(Half(), bucket_cap_mb=0.1, find_unused_parameters=True, **options)
+    gradwire.torch.compress(model)
+
+    def count():
+        step[0] += 1
+
+    train(model, rank, STEPS_UNTIL_CHOICE, count)
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+def test_layers_may_be_unused():
+    assert len(set(on_ranks(2, with_unused))) == 1
+
+
+def with_accumulation(rank: int):
+    model = Ddp(make(), bucket_cap_mb=0.1)
+    gradwire.torch.compress(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(STEPS_UNTIL_CHOICE):
+        x = torch.randn(4, 256, generator=torch.Generator().manual_seed(1000 * step + rank))
+        with model.no_sync():
+            model(x).square().mean().backward()
+        if step % 10 == 5:
+            with gradwire.torch.exact():
+                model(x).square().mean().backward()
+        else:
+            model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+def test_accumulation_and_exact_steps_between():
+    assert len(set(on_ranks(2, with_accumulation))) == 1
+
+
+def sharded(rank: int):
+    model = make()
+    fully_shard(model[0])
+    fully_shard(model)
+    gradwire.torch.compress(model)
+    train(model, rank, STEPS_UNTIL_CHOICE)
+    return gradwire.torch.plan(model).json()
+
+
+def test_fsdp2_chooses_among_codecs():
+    plans = on_ranks(2, sharded)
+    assert len(set(plans)) == 1
+    (layer,) = (each for each in json.loads(plans[0])["layers"] if each["layers"] == "0.weight")
+    assert {stage["way"].split(":")[0] for stage in layer["stages"]} == {"none", "uniform", "grid"}
+    assert any(" a step; " in stage["reason"] for stage in layer["stages"])
+
+
+def changed_meanwhile(rank: int):
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    train(model, rank, 20)  # a plan is on trial
+    gradwire.torch.compress(model, "grid:step=0.5")
+    train(model, rank, 10)
+    named = stages(model)
+    gradwire.torch.compress(model)
+    train(model, rank, 5)
+    return digest(model), named, stages(model)
+
+
+def test_compress_again_ends_the_trial():
+    one, other = on_ranks(2, changed_meanwhile)
+    assert one == other
+    assert [way.split(":")[0] for _, way, _ in one[1]] == ["grid"]
+    assert [way for _, way, _ in one[2]] == ["none"]
+
+
+def slower_later(rank: int):
+    """Every step waits, as for data, at some time much longer than before."""
+    pause = [0.0]
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    train(model, rank, STEPS_UNTIL_CHOICE, lambda: time.sleep(pause[0]))
+    before = len(stages(model))
+    pause[0] = 0.05
+    train(model, rank, 200, lambda: time.sleep(pause[0]), first=STEPS_UNTIL_CHOICE)
+    return digest(model), before, len(stages(model)), gradwire.torch.plan(model).json()
+
+
+def test_another_duration_begins_the_search_again():
+    one, other = on_ranks(2, slower_later)
+    assert one == other
+    assert one[2] > one[1]
+
+
+SCRIPT = """
+import sys, torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+distributed.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 8)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(150):
+    torch.manual_seed(step + 1000 * distributed.get_rank())
+    model(torch.randn(4, 256)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+distributed.destroy_process_group()
+"""
+
+
+def run(tmp_path, *options: str) -> str:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "gradwire.torch.run", *options, "--nproc-per-node", "2"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(script)], capture_output=True, text=True, timeout=200, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_gradwire_run_says_what_was_chosen_and_writes_it(tmp_path):
+    plan = tmp_path / "plan.json"
+    said = run(tmp_path, "--save-plan", str(plan))
+    assert (
+        "Sequential: all 4 layers travel exactly at first, while plans are tried; 2 ranks" in said
+    )
+    assert "Sequential, step " in said and " ms a step; " in said
+    stages = json.loads(plan.read_text())["layers"][0]["stages"]
+    assert stages[0]["way"] == "none" and len(stages) > 1
+    again = run(tmp_path, "--plan", str(plan))
+    assert "by a plan" in again
+
+
+def test_gradwire_run_takes_auto_and_refuses_what_is_no_codec(tmp_path):
+    assert "while plans are tried" in run(tmp_path, "--codec", "auto")
+    command = [sys.executable, "-m", "gradwire.torch.run", "--codec", "automatic", "x.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2 and "automatic" in done.stderr

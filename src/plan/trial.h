@@ -1,0 +1,67 @@
+// Finds out which of some plans has the shortest steps, by trying them in a job that trains.
+//
+// Plans take turns, a block of steps each, in several rounds, so that a machine or a network that
+// is busy for a while is so for all of them. After every round the ranks compare what they
+// measured; a plan that is far behind is not tried again.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace gradwire {
+
+class Trial {
+ public:
+  struct Rules {
+    /// Steps of a block. The first is not counted: it ends what the plan before it began.
+    unsigned block_steps = 6;
+    unsigned rounds = 4;
+    /// A plan is given up once its steps take so many times those of the best.
+    double hopeless = 1.25;
+    /// A later plan must beat an earlier one by this share of a step: less is noise.
+    double noise = 0.02;
+  };
+
+  /// Of at least one plan. Where two are equal, the earlier one wins.
+  Trial(std::size_t plans, const Rules& rules);
+  explicit Trial(std::size_t plans) : Trial(plans, Rules{}) {}
+
+  /// Before the first step: what a plan's steps took before the trial. It has no turn in the first
+  /// round; where it is far behind it never has one.
+  void know(std::size_t plan, std::vector<double> seconds);
+
+  /// The plan of the step that begins.
+  std::size_t plan() const noexcept { return turns_[turn_]; }
+  /// It took so long on this rank.
+  void add(double seconds);
+  /// All plans have had their turn: `judge` comes next.
+  bool round_is_over() const noexcept { return turn_ == turns_.size(); }
+  /// Medians of this rank's steps, by plan: of those that are still tried. Others have 0.
+  std::vector<double> medians() const;
+  /// The same of all ranks, by which all judge alike. Ends the round.
+  void judge(std::span<const double> medians);
+
+  bool is_over() const noexcept { return over_; }
+  /// The one to stay with, by the last judgement.
+  std::size_t best() const noexcept { return best_; }
+  /// Seconds of a step by the last judgement in which the plan was still tried.
+  double step_seconds(std::size_t plan) const noexcept { return judged_[plan]; }
+
+ private:
+  void begin_round();
+  std::vector<std::size_t> tried() const;
+
+  const Rules rules_;
+  std::vector<std::vector<double>> seconds_;  // by plan
+  std::vector<double> judged_;                // by plan
+  std::vector<bool> given_up_;                // by plan
+  std::vector<std::size_t> turns_;            // plans of this round, in their order
+  std::size_t turn_ = 0;
+  unsigned step_ = 0;   // of the block
+  unsigned round_ = 0;  // rounds that have been judged
+  bool over_ = false;
+  std::size_t best_ = 0;
+};
+
+}  // namespace gradwire
