@@ -100,6 +100,28 @@ TEST(Selection, is_as_good_as_trying_everything) {
   }
 }
 
+TEST(Selection, is_as_good_as_trying_everything_on_two_devices) {
+  std::mt19937 random(11);
+  std::vector<Option> options;
+  for (const char* text :
+       {"all_reduce", "inside.reduce_scatter-between.all_reduce-inside.all_gather",
+        "inside.reduce_scatter-encode-between.all_gather-decode-inside.all_gather",
+        "inside.reduce_scatter-encode@other-between.all_gather-decode@other-inside.all_gather"}) {
+    options.push_back(Option::parse(text));
+  }
+  for (int job = 0; job < 20; ++job) {
+    Costs costs = some_costs(1.0 / std::uniform_real_distribution(1e7, 3e9)(random));
+    costs.isa = "gpu";
+    MeasuredCodec& sign = costs.codecs[kSign.spec()];
+    sign.other_encode = line(1e-4, 4e-3);
+    sign.other_decode = line(1e-4, 1e-3);
+    const Workload workload = random_workload(random, 3 + random() % 4);
+    const double best = brute_force(workload, {2, 4}, costs, options);
+    const double chosen = select(workload, {2, 4}, costs, {.codecs = {kSign}}).step_seconds;
+    EXPECT_LE(chosen, 1.01 * best) << "job " << job;
+  }
+}
+
 TEST(Selection, is_never_behind_plain_or_all_compressed) {
   for (const char* name : {"vgg16", "resnet101", "bert-base", "lstm"}) {
     for (const double rate : {1.25e7, 1.25e8, 3e9, 1e11}) {
