@@ -34,7 +34,7 @@ TEST(Candidates, have_the_best_of_all_4341_options_at_any_prices) {
   ASSERT_EQ(options.size(), 4341u);
   for (const char* testbed : {"testbed-a", "testbed-b"}) {
     const Costs costs = preset_costs(testbed);
-    const WayLimits limits{.codecs = {kSign}, .most_error = {}, .options = {}};
+    const WayLimits limits{.codecs = {kSign}};
     Candidates candidates(cluster, costs, limits);
     const ChainMaker maker(costs, cluster);
     for (const std::size_t about : {1U << 15U, 1U << 19U, 1U << 23U, 1U << 27U}) {
@@ -63,7 +63,7 @@ TEST(Candidates, have_the_best_of_all_4341_options_at_any_prices) {
 TEST(Candidates, are_what_their_options_ask_for) {
   const Cluster cluster{8, 8};
   const Costs costs = preset_costs("testbed-b");
-  const WayLimits limits{.codecs = {kSign}, .most_error = {}, .options = {}};
+  const WayLimits limits{.codecs = {kSign}};
   Candidates candidates(cluster, costs, limits);
   const ChainMaker maker(costs, cluster);
   std::set<std::string> seen;
@@ -86,7 +86,7 @@ TEST(Candidates, are_what_their_options_ask_for) {
 TEST(Candidates, take_a_second_device_only_where_costs_have_one) {
   Costs costs = preset_costs("testbed-b");
   for (auto& [spec, codec] : costs.codecs) codec.other_encode = codec.other_decode = CostTable();
-  const WayLimits limits{.codecs = {kSign}, .most_error = {}, .options = {}};
+  const WayLimits limits{.codecs = {kSign}};
   Candidates candidates({8, 8}, costs, limits);
   for (const Candidate& each : candidates.front(3'000'000)) {
     EXPECT_EQ(each.elsewhere, 0u);
@@ -96,11 +96,11 @@ TEST(Candidates, take_a_second_device_only_where_costs_have_one) {
 
 TEST(Candidates, keep_to_limits) {
   const Costs costs = preset_costs("testbed-b");
-  WayLimits limits{.codecs = {kSign}, .most_encodings = 1, .most_error = {}, .options = {}};
+  WayLimits limits{.codecs = {kSign}, .most_encodings = 1};
   Candidates once({8, 8}, costs, limits);
   for (const Candidate& each : once.front(3'000'000)) EXPECT_LE(each.encodings, 1u);
   // sign loses 1 - 2/pi of a Gaussian's squares.
-  limits = {.codecs = {kSign}, .most_error = 0.8, .options = {}};
+  limits = {.codecs = {kSign}, .most_error = 0.8};
   Candidates twice({8, 8}, costs, limits);
   std::uint32_t most = 0;
   for (const Candidate& each : twice.front(3'000'000)) most = std::max(most, each.encodings);

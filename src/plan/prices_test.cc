@@ -29,7 +29,7 @@ struct Priced {
     }
   }
 
-  WayLimits limits{.codecs = {Codec::parse("sign")}, .most_error = {}, .options = {}};
+  WayLimits limits{.codecs = {Codec::parse("sign")}};
   Candidates candidates;
   Sharing sharing;
   std::vector<const Prices::Front*> fronts;

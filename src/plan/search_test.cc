@@ -30,7 +30,6 @@ struct Job {
       : workload(std::move(asked)),
         costs(hand_costs(two_devices)),
         limits{.codecs = {kSign},
-               .most_error = {},
                .options = {Option::parse("all_reduce"), Option::parse("encode-all_gather-decode")}},
         candidates(Cluster{2, 1}, costs, limits),
         search(workload, candidates, {.one_device = true}) {}
@@ -68,6 +67,8 @@ TEST(Search, algorithm_1_compresses_what_is_behind_the_bubble) {
   // then encoded until 25, sent until 27, decoded until 28. A is before the bubble.
   job.search.decide_one_by_one();
   EXPECT_EQ(job.choices(), "ecc");
+  EXPECT_TRUE(job.search.forecast().before_bubble(0));
+  EXPECT_FALSE(job.search.forecast().before_bubble(1));
   EXPECT_DOUBLE_EQ(job.search.forecast().step_seconds(), 28);
 }
 

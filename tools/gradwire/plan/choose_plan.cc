@@ -108,8 +108,7 @@ Answer answer(const Options& options) {
   const SelectionOptions selecting{.codecs = codecs_of(options, answer.costs),
                                    .most_encodings = options.most_encodings,
                                    .most_error = options.most_error,
-                                   .most_compressions = options.most_compressions,
-                                   .options = {}};
+                                   .most_compressions = options.most_compressions};
   if (options.bucket_mebibytes > 0) {
     answer.workload = in_buckets_of(answer.workload, options.bucket_mebibytes);
   } else {
