@@ -27,6 +27,7 @@ COMMANDS = [
     "bench codec",
     "bench distortion",
     "bench coder",
+    "bench plan",
     "bench select",
     "bench train",
     "calibrate",
@@ -340,8 +341,54 @@ class Plan(CommandLine):
             if link == "1000gbit":
                 self.assertTrue(all(way.startswith("none") for way in ways), ways)
 
+    def test_choices_keep_to_limits(self):
+        base = "plan --model lstm --hosts 4 --link 1gbit --json --codec uniform:bits=4,bucket=128"
+        free = self.json_of(base.split())
+
+        def compressed(document):
+            return [t["name"] for t in document["tensors"] if not t["way"].startswith("none")]
+
+        self.assertGreater(len(compressed(free)), 2)
+        one = self.json_of([*base.split(), "--most-compressions", "1"])
+        self.assertEqual(1, len(compressed(one)))
+        self.assertGreater(one["predicted_seconds"], free["predicted_seconds"])
+        exact = self.json_of([*base.split(), "--most-error", "1e-6"])
+        self.assertEqual([], compressed(exact))
+        self.assertGreaterEqual(free["predicted_seconds"], free["least_seconds"])
+
+    def test_a_size_of_buckets_is_advised_or_taken(self):
+        base = "plan --model bert-base --hosts 4 --link 10gbit --json"
+        document = self.json_of(base.split())
+        steps = {each["bucket_mb"]: each["predicted_seconds"] for each in document["buckets"]}
+        self.assertIn(25, steps)
+        best = steps[document["advised_bucket_mb"]]
+        self.assertLessEqual(best, 1.001 * min(steps.values()))
+        fixed = self.json_of([*base.split(), "--bucket-mb", "25"])
+        self.assertAlmostEqual(steps[25], fixed["predicted_seconds"], places=5)
+        self.assertNotIn("buckets", fixed)
+
+    def test_selecting_is_timed_beside_bounds(self):
+        document = self.json_of("bench plan --json --repeat 1".split())
+        rows = document["rows"]
+        self.assertEqual(19, len(rows))
+        for row in rows:
+            with self.subTest(row["model"], compressor=row["compressor"]):
+                self.assertEqual(4341, row["options"])
+                self.assertGreater(row["select_milliseconds"], 0)
+                step = row["predicted_seconds"]
+                self.assertLessEqual(row["compute_seconds"], step)
+                self.assertLessEqual(row["least_seconds"], step)
+                for other in ("plain", "all_compressed", "five_options"):
+                    self.assertLessEqual(step, row[f"{other}_seconds"] * (1 + 1e-5), other)
+                # The paper's own limit; where codecs forbid it no choice can be much shorter.
+                self.assertLessEqual(
+                    step, max(1.05 * row["bound_seconds"], 1.13 * row["least_seconds"])
+                )
+
     def test_wrong_use_is_one_sentence(self):
         for arguments, pattern in [
+            ("plan --model vgg16 --most-error -1", "--most-error"),
+            ("plan --model vgg16 --bucket-mb 0", "--bucket-mb"),
             ("plan", "of what.*--model.*vgg16.*--profile.*--workload"),
             ("plan --model vgg17", "no model 'vgg17'.*vgg16"),
             ("plan --model vgg16 --link fast", "'fast' is not a link's rate"),

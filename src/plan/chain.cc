@@ -87,8 +87,8 @@ Chain ChainMaker::make(std::span<const Load> loads, const Codec& codec,
       case Load::Kind::encode:
       case Load::Kind::decode: {
         const bool encodes = load.kind == Load::Kind::encode;
-        const bool own = load.device == Device::own;
         const auto at_once = static_cast<std::size_t>(std::ceil(load.elements * count));
+        const bool own = load.device == Device::own;
         const CostTable& table =
             encodes ? (own ? by.encode : by.other_encode) : (own ? by.decode : by.other_decode);
         tasks.compute(load.device, own && costs_.on_gpu() ? table.at(all_of(load.times, at_once))

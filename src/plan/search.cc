@@ -137,11 +137,13 @@ bool Search::can_gain(std::size_t tensor) const {
 }
 
 /// Takes the best of the first candidates that make the step shorter than `least`, if one does.
-bool Search::improve(std::size_t tensor, double least, std::size_t candidates) {
+bool Search::improve(std::size_t tensor, double least, std::size_t candidates,
+                     std::uint32_t devices) {
   const Candidate* best = chosen_[tensor];
   for (std::size_t i = 0; i < std::min(candidates, tried_[tensor].size()); ++i) {
     const Candidate& each = *tried_[tensor][i];
     if (&each == chosen_[tensor] || !allows(tensor, each)) continue;
+    if (devices == 1 && each.elsewhere != 0) continue;
     const double seconds = forecast_.with(tensor, candidates_.chain_of(each), least);
     if (seconds >= least) continue;
     least = seconds;
@@ -152,14 +154,13 @@ bool Search::improve(std::size_t tensor, double least, std::size_t candidates) {
   return true;
 }
 
-void Search::improve(std::size_t tensor) {
-  improve(tensor, forecast_.step_seconds() - kNoticed, tried_[tensor].size());
+void Search::improve(std::size_t tensor, std::uint32_t devices) {
+  if (!can_gain(tensor)) return;
+  improve(tensor, forecast_.step_seconds() - kNoticed, tried_[tensor].size(), devices);
 }
 
 void Search::decide_one_by_one() {
-  for (const std::size_t tensor : order_) {
-    if (can_gain(tensor)) improve(tensor);
-  }
+  for (const std::size_t tensor : order_) improve(tensor, 1);
 }
 
 void Search::descend() {
@@ -169,7 +170,7 @@ void Search::descend() {
     for (const std::size_t tensor : order_) {
       if (close_enough()) return;
       if (forecast_.tasks_walked() - begin > kMostTasks) return;
-      if (can_gain(tensor)) improve(tensor);
+      improve(tensor, 2);
     }
     if (forecast_.step_seconds() > before * (1 - kWorthARound) && !improve_pairs()) break;
   }
@@ -188,7 +189,7 @@ bool Search::improve_pairs() {
       take(one, *tried_[one][i]);
       for (const std::size_t other : order_) {
         if (forecast_.tasks_walked() - begin > kMostTasks) break;
-        if (other != one && improve(other, least, kPaired)) break;
+        if (other != one && improve(other, least, kPaired, 2)) break;
       }
       if (forecast_.step_seconds() > least) take(one, *first);
     }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <optional>
@@ -34,8 +35,8 @@ class Search {
   void run();
 
   /// ByteComp's algorithm 1. From the largest tensor on, and among equal ones from the last that is
-  /// ready, each gets the candidate with which the step is shortest. Exact tensors before a bubble
-  /// are left out.
+  /// ready, each gets the candidate of the first device with which the step is shortest. Exact
+  /// tensors before a bubble are left out.
   void decide_one_by_one();
   /// Its algorithm 2. Of compressed tensors with the same size and option those go to the second
   /// device that are ready first; their number is sought for all groups together, or, where there
@@ -65,8 +66,8 @@ class Search {
   bool allows(std::size_t tensor, const Candidate& candidate) const;
   bool can_gain(std::size_t tensor) const;
   bool close_enough() const;
-  void improve(std::size_t tensor);
-  bool improve(std::size_t tensor, double least, std::size_t candidates);
+  void improve(std::size_t tensor, std::uint32_t devices);
+  bool improve(std::size_t tensor, double least, std::size_t candidates, std::uint32_t devices);
   void descend();
   bool improve_pairs();
   void begin_with_prices();

@@ -96,10 +96,7 @@ double peak_mebibytes() {
 Row measure(const Workload& workload, const char* testbed, const char* compressor,
             const Cluster& cluster, const OptionCounts& counts, unsigned repeat) {
   const Costs costs = preset_costs(testbed);
-  const SelectionOptions options{.codecs = {Codec::parse(compressor), Codec::parse("fp16")},
-                                 .most_error = {},
-                                 .most_compressions = {},
-                                 .options = {}};
+  const SelectionOptions options{.codecs = {Codec::parse(compressor), Codec::parse("fp16")}};
   Row row{workload.name, testbed, compressor, cluster, workload.tensors.size(), counts.of(costs)};
   for (unsigned i = 0; i <= repeat; ++i) {
     const double start = thread_seconds();

@@ -9,6 +9,7 @@
 #include "collective/algorithms.h"
 #include "gradwire/error.h"
 #include "gradwire/plan.h"
+#include "plan/bucket_steps.h"
 #include "plan/planning_input.h"
 #include "plan/predicted_trace.h"
 #include "plan/prediction.h"
@@ -20,6 +21,9 @@
 namespace gradwire::cli {
 namespace {
 
+// Of which one is advised, DDP's own among them.
+constexpr std::size_t kBucketMebibytes[] = {25, 1, 5, 10, 50, 100};
+
 struct Options {
   PlanningInput input;
   bool all = false;
@@ -29,9 +33,17 @@ struct Options {
   std::string sweep, picture;
 };
 
+/// Of sizes that DDP's buckets may have, where nobody says which they have.
+std::vector<BucketStep> bucket_steps(const PlanningInput& input, const Planned& plan) {
+  if (input.bucket_mebibytes > 0) return {};
+  return steps_by_bucket(plan.workload, input.cluster, plan.costs,
+                         selection_options(input, plan.costs), kBucketMebibytes);
+}
+
 std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
 
-void print_table(const Options& options, const Planned& plan) {
+void print_table(const Options& options, const Planned& plan,
+                 const std::vector<BucketStep>& buckets) {
   const double step = plan.selection.step_seconds;
   const auto beside = [&](const char* what, double seconds) {
     fmt::print("  {:<28} {:>9} ms  {:.2f} x\n", what, milliseconds(seconds), seconds / step);
@@ -62,11 +74,31 @@ void print_table(const Options& options, const Planned& plan) {
                    choice.codec.spec(), name_of(choice.option), choice.reason});
   }
   print(table);
+  if (!answer.bucket_steps.empty()) {
+    const BucketStep& best = best_of(answer.bucket_steps);
+    const BucketStep& usual = answer.bucket_steps.front();
+    print_note(
+        fmt::format("With DDP's buckets: bucket_cap_mb={} is best, {} ms a step; {} has {} ms. "
+                    "--bucket-mb fixes "
+                    "one",
+                    best.mebibytes, milliseconds(best.step_seconds), usual.mebibytes,
+                    milliseconds(usual.step_seconds)));
+  }
+  if (!buckets.empty()) {
+    const BucketStep& best = best_of(buckets);
+    const BucketStep& usual = buckets.front();
+    print_note(
+        fmt::format("With DDP's buckets: bucket_cap_mb={} is best, {} ms a step; {} has {} "
+                    "ms. --bucket-mb fixes one",
+                    best.mebibytes, milliseconds(best.step_seconds), usual.mebibytes,
+                    milliseconds(usual.step_seconds)));
+  }
   if (small > 0)
     print_note(fmt::format("{} small tensors travel with these; --all shows them", small));
 }
 
-void print_object(const Options& options, const Planned& plan) {
+void print_object(const Options& options, const Planned& plan,
+                  const std::vector<BucketStep>& buckets) {
   Json object;
   object["model"] = plan.workload.name;
   object["hosts"] = options.input.cluster.hosts;
@@ -78,6 +110,12 @@ void print_object(const Options& options, const Planned& plan) {
   object["all_compressed_seconds"] = measured(plan.baselines.all_compressed_seconds);
   object["bound_seconds"] = measured(plan.baselines.bound_seconds);
   object["compute_seconds"] = measured(plan.workload.compute_seconds());
+  object["least_seconds"] = measured(plan.baselines.least_seconds);
+  if (!buckets.empty()) object["advised_bucket_mb"] = best_of(buckets).mebibytes;
+  for (const BucketStep& each : buckets) {
+    object["buckets"].push_back(
+        {{"bucket_mb", each.mebibytes}, {"predicted_seconds", measured(each.step_seconds)}});
+  }
   for (std::size_t i = 0; i < plan.selection.choices.size(); ++i) {
     const Choice& choice = plan.selection.choices[i];
     const WorkloadTensor& tensor = plan.workload.tensors[i];
@@ -115,7 +153,8 @@ void run(const Options& options) {
     write_text(options.output, plan_of(found.workload, found.selection).json());
   }
   if (!options.trace.empty()) write_timeline(options, found);
-  options.json ? print_object(options, found) : print_table(options, found);
+  const std::vector<BucketStep> buckets = bucket_steps(options.input, found);
+  options.json ? print_object(options, found, buckets) : print_table(options, found, buckets);
 }
 
 }  // namespace
@@ -147,6 +186,7 @@ void add_plan(CLI::App& gradwire) {
       "Examples:\n"
       "  gradwire plan --model resnet50 --hosts 4 --link 10gbit\n"
       "  gradwire plan --model vgg16 --hosts 8 --ranks-per-host 8 --costs testbed-b --codec sign\n"
+      "  gradwire plan --model bert-base --link 10gbit --bucket-mb 25 --most-error 0.02\n"
       "  gradwire plan --profile trace.json --costs costs.json --link 1gbit -o plan.json\n"
       "  gradwire plan --model bert-base --hosts 8 --sweep link=100mbit:100gbit --picture "
       "sweep.svg\n"

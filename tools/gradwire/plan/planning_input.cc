@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "gradwire/error.h"
+#include "plan/bucket_steps.h"
 #include "plan/calibration.h"
 #include "plan/cost_presets.h"
 #include "plan/link_rate.h"
@@ -52,7 +53,9 @@ void write_text(const std::string& path, const std::string& text) {
   if (!file) throw Error(ErrorCode::io, "cannot write " + path);
 }
 
-Workload workload_of(const PlanningInput& input) {
+namespace {
+
+Workload given_workload(const PlanningInput& input) {
   if (!input.workload.empty()) return workload_in(input.workload, parse_workload);
   if (!input.profile.empty()) return workload_in(input.profile, profile_workload);
   if (input.model.empty()) {
@@ -68,6 +71,14 @@ Workload workload_of(const PlanningInput& input) {
   return model_workload(input.model, seconds);
 }
 
+}  // namespace
+
+Workload workload_of(const PlanningInput& input) {
+  Workload workload = given_workload(input);
+  if (input.bucket_mebibytes == 0) return workload;
+  return in_buckets_of(workload, input.bucket_mebibytes);
+}
+
 Costs costs_of(const PlanningInput& input) {
   const auto presets = cost_preset_names();
   const bool is_preset = std::ranges::count(presets, input.costs) > 0;
@@ -78,7 +89,10 @@ Costs costs_of(const PlanningInput& input) {
 }
 
 SelectionOptions selection_options(const PlanningInput& input, const Costs& costs) {
-  SelectionOptions options{.codecs = {}, .most_encodings = input.most_encodings};
+  SelectionOptions options{.codecs = {},
+                           .most_encodings = input.most_encodings,
+                           .most_error = input.most_error,
+                           .most_compressions = input.most_compressions};
   for (const std::string& spec : input.codecs) {
     options.codecs.push_back(Codec::parse(spec));
     static_cast<void>(costs.codec(options.codecs.back()));
@@ -137,6 +151,17 @@ void add_planning_options(CLI::App& command, PlanningInput& input) {
       .add_option("--most-encodings", input.most_encodings,
                   "Of a number on its way, for accuracy (default: 4)")
       ->check(CLI::Range(0, 8));
+  command
+      .add_option("--most-error", input.most_error,
+                  "Of a layer: squared error as a share of its squares, of Gaussian numbers, "
+                  "summed over encodings")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--most-compressions", input.most_compressions,
+                     "Layers that may be compressed in a step (default: all)");
+  command
+      .add_option("--bucket-mb", input.bucket_mebibytes,
+                  "DDP's bucket_cap_mb (default: gradients one by one)")
+      ->check(CLI::Range(1, 4096));
 }
 
 }  // namespace gradwire::cli

@@ -2,7 +2,9 @@
 // chosen.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,12 +27,16 @@ struct PlanningInput {
   std::string costs = "cpu";
   std::vector<std::string> codecs;  ///< without any: all that need no feedback
   std::uint32_t most_encodings = 4;
+  std::optional<double> most_error;
+  std::optional<std::size_t> most_compressions;
+  std::size_t bucket_mebibytes = 0;  ///< 0: gradients are exchanged as they are ready
 };
 
 /// Adds the options for all of it but the cluster's.
 void add_planning_options(CLI::App& command, PlanningInput& input);
 
 /// Throw `Error` for what is wrong, in a sentence that names the file if there is one.
+/// The workload's gradients are handed over in buckets, where one was asked for.
 Workload workload_of(const PlanningInput& input);
 Costs costs_of(const PlanningInput& input);
 SelectionOptions selection_options(const PlanningInput& input, const Costs& costs);
