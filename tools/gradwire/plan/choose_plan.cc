@@ -74,16 +74,6 @@ void print_table(const Options& options, const Planned& plan,
                    choice.codec.spec(), name_of(choice.option), choice.reason});
   }
   print(table);
-  if (!answer.bucket_steps.empty()) {
-    const BucketStep& best = best_of(answer.bucket_steps);
-    const BucketStep& usual = answer.bucket_steps.front();
-    print_note(
-        fmt::format("With DDP's buckets: bucket_cap_mb={} is best, {} ms a step; {} has {} ms. "
-                    "--bucket-mb fixes "
-                    "one",
-                    best.mebibytes, milliseconds(best.step_seconds), usual.mebibytes,
-                    milliseconds(usual.step_seconds)));
-  }
   if (!buckets.empty()) {
     const BucketStep& best = best_of(buckets);
     const BucketStep& usual = buckets.front();
