@@ -51,7 +51,7 @@ def train(rounds: int, folder: Path) -> None:
             return tuple(clock() - b for clock, b in zip(CLOCKS.values(), begin, strict=True))
 
         os.environ["GRADWIRE_TRACE"] = str(folder / "trace") if traced else ""
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
         step()  # connects
         return step
 

@@ -23,7 +23,7 @@ model = TextModel()
 for layer in (model.hidden, model.deeper):
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)
-gradwire.torch.compress(model)
+gradwire.torch.compress(model, "grid:step=0.5")
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 
 for step, (text, following) in enumerate(batches(rank, STEPS), start=1):

@@ -21,7 +21,7 @@ model, optimizer, loader = accelerator.prepare(
     torch.optim.AdamW(model.parameters(), lr=2e-3),
     DataLoader(TextDataset(samples=12_800), batch_size=64, shuffle=True),
 )
-gradwire.torch.compress(model)
+gradwire.torch.compress(model, "grid:step=0.5")
 
 for step, (text, following) in enumerate(loader, start=1):
     loss = nn.functional.cross_entropy(model(text), following)

@@ -95,7 +95,7 @@ def wrong_on_one_rank(rank: int, wrap: str, wrong: dict, again: bool) -> tuple[s
     model = small_model()
     model = Ddp(model) if wrap == "ddp" else fully_shard(model)
     if again:
-        train(gradwire.torch.compress(model), rank, 1)
+        train(gradwire.torch.compress(model, "grid:step=0.5"), rank, 1)
     begun = time.monotonic()
     for _ in range(2):
         with pytest.raises((TypeError, ValueError, distributed.DistBackendError)) as refused:
@@ -104,7 +104,7 @@ def wrong_on_one_rank(rank: int, wrap: str, wrong: dict, again: bool) -> tuple[s
     with pytest.raises(ValueError, match="unknown codec"):
         gradwire.torch.compress(model, "grdi")
     seconds = time.monotonic() - begun
-    train(gradwire.torch.compress(model), rank, 1)
+    train(gradwire.torch.compress(model, "grid:step=0.5"), rank, 1)
     return str(refused.value), seconds
 
 
@@ -131,13 +131,13 @@ def wrong_in_a_mesh(rank: int, again: bool) -> tuple[str, float]:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
     model = fully_shard(small_model(), mesh=mesh)
     if again:
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
     begun = time.monotonic()
     with pytest.raises((ValueError, distributed.DistBackendError)) as refused:
         gradwire.torch.compress(model, "grdi" if rank == 3 else "sign")
     seconds = time.monotonic() - begun
     distributed.barrier()
-    train(gradwire.torch.compress(model), rank, 1)
+    train(gradwire.torch.compress(model, "grid:step=0.5"), rank, 1)
     return str(refused.value), seconds
 
 
@@ -174,7 +174,7 @@ def second_model(rank: int, goes_on: bool) -> tuple[str, list[str], float]:
     heard, begun, said = Heard(), time.monotonic(), ""
     if rank == 1:
         with pytest.raises(distributed.DistBackendError) as refused:
-            gradwire.torch.compress(second)
+            gradwire.torch.compress(second, "grid:step=0.5")
         said = str(refused.value)
     elif goes_on:
         with pytest.raises(distributed.DistBackendError):
@@ -257,7 +257,7 @@ def test_a_letter_of_a_text_that_is_none_is_refused(letter):
 def otherwise(rank: int, change: dict, again: bool) -> str:
     model = Ddp(small_model())
     if again:
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
         train(model, rank, 1)
     usual = {"codec": "grid:step=0.5"}
     try:
@@ -349,7 +349,7 @@ def with_residuals(rank: int, ours: int) -> None:
         if rank == ours:
             gradwire.torch.residual(model, optimizer)
         else:
-            gradwire.torch.compress(model)
+            gradwire.torch.compress(model, "grid:step=0.5")
 
 
 @pytest.mark.parametrize("ours", [0, 1])
@@ -391,7 +391,7 @@ def test_another_model_is_named_by_its_layers():
 def sharded_otherwise(rank: int) -> None:
     model = fully_shard(small_model())
     with pytest.raises(ValueError, match="rank 1 has weights=fp16 where rank 0 has weights=None"):
-        gradwire.torch.compress(model, weights="fp16" if rank else None)
+        gradwire.torch.compress(model, "grid:step=0.5", weights="fp16" if rank else None)
 
 
 def test_fsdp_alike():
@@ -425,7 +425,7 @@ def objects(rank: int) -> None:
     for seed in (-1, 2**64, 2**70, 1.5, "7", None):
         words = rf"seed is {seed!r}; give a whole number from 0 to 2\*\*64 - 1"
         with pytest.raises((TypeError, ValueError), match=words):
-            gradwire.torch.compress(model, seed=seed)
+            gradwire.torch.compress(model, "grid:step=0.5", seed=seed)
         with pytest.raises((TypeError, ValueError), match=words):
             gradwire.torch.residual(model, optimizer, seed=seed)
     for wrong in ({"warmup": 1.5}, {"warmup": "5"}, {"reuse": 1.5}):
@@ -444,7 +444,7 @@ def objects(rank: int) -> None:
             gradwire.torch.compress(model, codec)
     with pytest.raises(ValueError, match="feedback needs a name"):
         gradwire.torch.all_reduce(torch.ones(3), "sign+feedback")
-    gradwire.torch.compress(model, seed=2**64 - 1)
+    gradwire.torch.compress(model, "grid:step=0.5", seed=2**64 - 1)
     with pytest.raises(TypeError, match="codec is None; give a codec's text"):
         gradwire.torch.all_reduce(torch.ones(3), None)
 
@@ -459,7 +459,7 @@ def wrapped_otherwise(rank: int) -> None:
     sharded = FullyShardedDataParallel(nn.Linear(3, 3), device_id=torch.device("cpu"))
     words = r"FSDP1 \(FullyShardedDataParallel\), which gradwire does not compress: use fully_shard"
     with pytest.raises(TypeError, match=words):
-        gradwire.torch.compress(sharded)
+        gradwire.torch.compress(sharded, "grid:step=0.5")
     with pytest.raises(TypeError, match="GRADWIRE=1, which compresses models of replicate"):
         gradwire.torch.compress(replicate(nn.Linear(3, 3)))
 

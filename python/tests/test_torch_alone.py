@@ -32,7 +32,7 @@ def evaluate(model: nn.Module) -> None:
 def evaluates_a_copy(rank: int, explicit: bool) -> tuple[str, bool]:
     model = Ddp(small_model())
     if explicit:
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
     for step in range(3):
         train(model, rank, 1, step)
         if rank == 0:

@@ -110,7 +110,7 @@ def test_without_loss_it_is_the_sum_in_the_order_of_ranks_to_the_bit(ranks):
 
 def one_gradient(rank: int, codec: str, seed: int) -> torch.Tensor:
     model = Ddp(small_model())
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     gradwire.torch.compress(model, codec, seed=seed)  # again, with other settings
     for x, y in batches(rank, 1):
         nn.functional.cross_entropy(model(x), y).backward()
@@ -285,7 +285,7 @@ def by_way_of_the_host(rank: int, stages: bool) -> str:
     if stages:
         ddp.DdpCompression = functools.partial(ddp.DdpCompression, copies_to_host=True)
     model = Ddp(small_model(), gradient_as_bucket_view=True, bucket_cap_mb=0.01)
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     train(model, rank, 4)
     return digest(model)
 

@@ -50,7 +50,7 @@ def after_a_hook_that_ddp_refuses(rank: int) -> float:
     model = Ddp(small_model())
     with pytest.raises(TypeError):
         model.register_comm_hook(None, "no hook")
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     train(model, rank, 1)
     return gradwire.torch.stats(model).ratio
 
@@ -164,14 +164,14 @@ def refused(rank: int) -> None:
     with pytest.raises(ValueError, match="unknown codec"):
         gradwire.torch.compress(model, "gird")
     with pytest.raises(ValueError, match=r"no parameter matches 'body\.\*'.*0\.weight"):
-        gradwire.torch.compress(model, exact=["body.*"])
+        gradwire.torch.compress(model, "grid:step=0.5", exact=["body.*"])
     with pytest.raises(TypeError, match=r"write exact=\['head\.\*'\]"):
-        gradwire.torch.compress(model, exact="head.*")
+        gradwire.torch.compress(model, "grid:step=0.5", exact="head.*")
     with pytest.raises(ValueError, match="not compressed"):
         gradwire.torch.stats(model)
     model.register_comm_hook(None, lambda state, bucket: None)
     with pytest.raises(ValueError, match="has a communication hook"):
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
 
 
 def test_what_cannot_be_done_is_said():
@@ -212,7 +212,7 @@ def test_models_and_subgroups_do_not_mix():
 
 def dies_in_backward(rank: int, how: int) -> str:
     model = Ddp(small_model())
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     train(model, rank, 2)
     if rank == 1:
         model.module[5].weight.register_hook(lambda grad: os.kill(os.getpid(), how))

@@ -265,7 +265,7 @@ def first_with_momentum(rank: int) -> None:
     zeroing_before_step(model, optimizer, rank, True)
     for without_momentum in (
         lambda: gradwire.torch.residual(model, optimizer, exact=["*"], momentum=0),
-        lambda: gradwire.torch.compress(model),
+        lambda: gradwire.torch.compress(model, "grid:step=0.5"),
     ):
         without_momentum()
         for step in range(8):

@@ -105,7 +105,7 @@ def evaluated(rank: int, again: bool, validates: bool, weights: str | None):
     if validates:
         with torch.no_grad():
             model(torch.zeros(1, 32))  # the root stays unsharded
-    gradwire.torch.compress(model, weights=weights)
+    gradwire.torch.compress(model, "grid:step=0.5", weights=weights)
     train(model, rank, 3)
     stats = gradwire.torch.stats(model)
     return weights_of(model), stats.bytes, stats.sent_bytes
@@ -126,7 +126,7 @@ def resumed(rank: int, state=None):
     if state:
         gradwire.torch.load_state_dict(state[rank][1])
         load_weights(model, state[rank][0])
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in batches(rank, 8) if state is None else batches(rank, 4, 4):
         optimizer.zero_grad()
@@ -138,7 +138,7 @@ def resumed(rank: int, state=None):
 
 def stopped(rank: int):
     model = sharded()
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in batches(rank, 4):
         optimizer.zero_grad()
@@ -313,7 +313,7 @@ def gathered(rank: int):
     model[3] = checkpoint_wrapper(model[3])
     fully_shard(model[3], reshard_after_forward=True)
     fully_shard(model, reshard_after_forward=True)
-    gradwire.torch.compress(model, weights="uniform:bits=4")
+    gradwire.torch.compress(model, "grid:step=0.5", weights="uniform:bits=4")
     (group,) = model[3]._get_fsdp_state()._fsdp_param_groups
     gather, seen = group._all_gather_comm, []
 

@@ -210,7 +210,7 @@ def replicated(rank: int, alone: bool):
     if alone:
         distributed.barrier()
     else:
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
     train(model, rank, 3, optimizer=optimizer)
     stats = gradwire.torch.stats(model)
     return weights_of(model), stats.who.ranks, stats.layers["inner.3.weight"].ratio
@@ -253,7 +253,7 @@ def at_other_steps(rank: int, state: dict, asks: bool) -> str:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards"))
     model = sharded(mesh)
     if asks:
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
     if rank == 3:
         gradwire.torch.load_state_dict(state | {"rank": 3})
     x, y = next(batches(rank, 1))
@@ -279,7 +279,7 @@ def stepped(rank: int) -> dict:
 def planned(rank: int, asks: bool) -> str:
     model = sharded()
     if asks:
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
     model(torch.zeros(1, 32))
     return gradwire.torch.plan(model).json()
 
@@ -297,7 +297,7 @@ def warned(rank: int, asks: bool) -> list[str]:
     logging.getLogger("gradwire").addHandler(handler)
     model = sharded()
     if asks:
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
     train(model, rank, 1)
     return lines
 

@@ -37,7 +37,7 @@ if __name__ == "__main__":
 FIRST = (
     "gradwire: Linear: 1 of 2 layers (98 % of the gradients) travel as grid:step=0.5, the others"
 )
-COMPRESS = "import gradwire.torch; gradwire.torch.compress(model)"
+COMPRESS = "import gradwire.torch; gradwire.torch.compress(model, 'grid:step=0.5')"
 ALL_REDUCE = "import gradwire.torch; gradwire.torch.all_reduce(torch.ones(9))"
 LIGHT_IMPORT = "assert 'gradwire.torch' not in sys.modules"
 

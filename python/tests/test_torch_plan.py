@@ -285,10 +285,10 @@ def plan_and_residual(rank: int) -> str:
     gradwire.torch.compress(model, plan=plan_of(WAYS))
     with pytest.raises(ValueError) as refused:
         gradwire.torch.residual(model, optimizer)
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     gradwire.torch.residual(model, optimizer, momentum=0)
     gradwire.torch.compress(model, plan=plan_of(WAYS))  # nothing of the residuals' would be lost
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     gradwire.torch.residual(model, optimizer)
     with pytest.raises(ValueError, match="compress would drop them"):
         gradwire.torch.compress(model, plan=plan_of(WAYS))

@@ -320,11 +320,11 @@ def test_one_rank_alone_may_evaluate_a_model_first():
 
 def compiled(rank: int) -> None:
     inside = torch.compile(Ddp(Net()), backend="eager")
-    assert gradwire.torch.compress(inside, exact=["inner.0.*"]) is inside
+    assert gradwire.torch.compress(inside, "grid:step=0.5", exact=["inner.0.*"]) is inside
     train(inside, rank, 2)
     assert is_compressed(inside)
     outside = Ddp(torch.compile(Net(), backend="eager"))
-    gradwire.torch.compress(outside, exact=["inner.0.*"])
+    gradwire.torch.compress(outside, "grid:step=0.5", exact=["inner.0.*"])
     train(outside, rank, 2)
     names = [name for name, _ in Net().named_parameters()]
     assert list(gradwire.torch.stats(outside).layers) == sorted(names)
@@ -332,7 +332,7 @@ def compiled(rank: int) -> None:
     optimizer = torch.optim.SGD(inside.parameters(), lr=0.1)
     assert gradwire.torch.residual(inside, optimizer, density=0.01) is inside
     sharded = torch.compile(fully_shard(Net()), backend="eager")
-    gradwire.torch.compress(sharded)
+    gradwire.torch.compress(sharded, "grid:step=0.5")
     assert gradwire.torch.stats(sharded).who.model == "Net"
 
 

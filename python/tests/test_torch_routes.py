@@ -20,7 +20,7 @@ distributed.init_process_group("gloo")
 group = distributed.new_group([0, 1, 2])  # two ranks on a host, and one on the other
 if distributed.get_rank() < 3:
     model = DistributedDataParallel(nn.Linear(64, 64), process_group=group)
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     stages = [{"way": "none"}, {"from_step": 1000, "way": "sign+route:hierarchical"}]
     plan = {"gradwire_plan": 1, "layers": [{"layers": "weight", "stages": stages}]}
     for arguments in ({"plan": plan}, {"codec": "sign+route:hierarchical-exact"}):

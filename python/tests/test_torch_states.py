@@ -88,7 +88,7 @@ def at_another_step(rank: int, states, when: str) -> str:
     if when == "before":
         gradwire.torch.load_state_dict(states[rank][0 if old else 2])
     if when != "unchanged":
-        gradwire.torch.compress(model)
+        gradwire.torch.compress(model, "grid:step=0.5")
     if when == "later":
         train(model, rank, 2)
     if when != "before" and not (old and when == "not loaded"):

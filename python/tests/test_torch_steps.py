@@ -265,10 +265,10 @@ def compressed_again(rank: int, by_script: bool, options: dict) -> None:
     model, optimizer = with_residuals(rank, by_script, options)
     if any(options.values()):
         with pytest.raises(ValueError, match=r"keep gradwire\.torch\.residual"):
-            gradwire.torch.compress(model)
+            gradwire.torch.compress(model, "grid:step=0.5")
         train(model, rank, 2, optimizer=optimizer)
         return
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     train(model, rank, 2)  # by another optimizer
 
 

@@ -186,7 +186,7 @@ def test_clipping_to_no_norm_at_all_is_left_alone(environment):
 
 def compiles_its_clipping(rank: int) -> None:
     model = Ddp(small_model())
-    gradwire.torch.compress(model)
+    gradwire.torch.compress(model, "grid:step=0.5")
     backward(model).backward()
     clip = torch.compile(
         lambda: nn.utils.clip_grad_norm_(model.parameters(), 0.5), backend="eager", fullgraph=True
@@ -232,7 +232,7 @@ def with_python_reducer(rank: int, ours: bool) -> list[str]:
     model = Ddp(small_model())
     if ours:
         with pytest.raises(ValueError, match="Python reducer exchanges gradients by itself"):
-            gradwire.torch.compress(model)
+            gradwire.torch.compress(model, "grid:step=0.5")
     backward(model).backward()
     return said
 

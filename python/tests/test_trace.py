@@ -226,7 +226,7 @@ def sharded(rank: int) -> list[str]:
     """torch.profiler's names of our ranges."""
     mesh = init_device_mesh("cpu", (2,))
     model = fully_shard(nn.Sequential(nn.Linear(64, 128), nn.Linear(128, 64)), mesh=mesh)
-    gradwire.torch.compress(model, weights="uniform:bits=8")
+    gradwire.torch.compress(model, "grid:step=0.5", weights="uniform:bits=8")
     with torch.profiler.profile() as profile:
         for _ in range(STEPS):
             model(torch.ones(2, 64)).sum().backward()

@@ -19,6 +19,8 @@ import torch
 from torch import distributed
 
 DEADLINE_SECONDS = 240
+USUAL_CODEC = "grid:step=0.5"
+"""Of models whose script does not say how: what "auto" chooses depends on the machine."""
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["torch._dynamo", "torch.distributed.tensor", "gradwire.torch"])
@@ -79,6 +81,7 @@ def _result(pipe, process) -> Any:
 
 def _run(pipe, store, rank, size, backend, environment, function, call) -> None:
     os.environ.update(environment or {}, RANK=str(rank), WORLD_SIZE=str(size))
+    os.environ.setdefault("GRADWIRE_CODEC", USUAL_CODEC)
     import torch
 
     autoload.autoload()  # again, with this environment
