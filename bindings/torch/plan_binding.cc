@@ -12,6 +12,7 @@
 #include "plan/pattern.h"
 #include "plan/plan_reader.h"
 #include "plan/policies.h"
+#include "plan/proposals.h"
 
 namespace py = pybind11;
 
@@ -124,6 +125,7 @@ void add_plans(py::module_& module) {
       .def("plan_for", &plan_of<SparsePolicy>, py::arg("layers"));
   module.def("matches", &matches, py::arg("pattern"), py::arg("name"));
   module.attr("least_sparse_elements") = kLeastSparseElements;
+  module.attr("on_trial") = kOnTrial;
 }
 
 }  // namespace gradwire::pytorch

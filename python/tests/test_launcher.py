@@ -338,7 +338,12 @@ TRAIN_ON_A_MESH = """
 @pytest.mark.parametrize("source", [TRAIN_SHARDED, TRAIN_ON_A_MESH], ids=["group", "mesh"])
 def test_an_unchanged_script_with_sharded_weights_is_compressed(tmp_path, source):
     done = subprocess.run(
-        launcher("--standalone", "--nproc-per-node", "2", written(tmp_path, source)),
+        launcher(
+            "--codec=grid:step=0.5",
+            "--standalone",
+            "--nproc-per-node=2",
+            written(tmp_path, source),
+        ),
         env=environment(),
         capture_output=True,
         text=True,

@@ -167,7 +167,7 @@ class Partly(nn.Module):
 
 
 def partly_trained(rank: int):
-    model = gradwire.torch.compress(fully_shard(Partly()))
+    model = gradwire.torch.compress(fully_shard(Partly()), "grid:step=0.5")
     with gradwire.torch.exact():
         train(model, rank, 1)
     exact = gradwire.torch.stats(model)
@@ -196,7 +196,7 @@ class Turns(nn.Module):
 
 
 def steps_of_turns(rank: int):
-    model = gradwire.torch.compress(fully_shard(Turns()))
+    model = gradwire.torch.compress(fully_shard(Turns()), "grid:step=0.5")
     train(model, rank, 3)
     with gradwire.torch.exact():
         train(model, rank, 1)

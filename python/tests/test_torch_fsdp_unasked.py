@@ -37,7 +37,7 @@ def trained(rank: int, arguments: dict | None = None, compiled: bool = False):
     model = sharded()
     with heard() as lines:
         if arguments is not None:
-            gradwire.torch.compress(model, **arguments)
+            gradwire.torch.compress(model, **({"codec": "grid:step=0.5"} | arguments))
         train(torch.compile(model, backend="eager") if compiled else model, rank, 5)
     return weights_of(model), lines
 

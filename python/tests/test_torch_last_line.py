@@ -67,7 +67,9 @@ def said(tmp_path):
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_the_last_line_comes_once_however_ranks_are_started(said, method):
-    first, last = said("", method, GRADWIRE="1", GRADWIRE_SUMMARY="1")
+    first, last = said(
+        "", method, GRADWIRE="1", GRADWIRE_CODEC="grid:step=0.5", GRADWIRE_SUMMARY="1"
+    )
     assert first.startswith(FIRST)
     assert last.startswith("gradwire: Linear: 4 steps; rank 0 sent ")
 

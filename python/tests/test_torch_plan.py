@@ -247,7 +247,7 @@ def with_the_plan_of_another(rank: int, arguments: dict) -> tuple[str, str]:
     return with_its_plan(rank, {"plan": plan})
 
 
-@pytest.mark.parametrize("codec", ["sign+feedback", None])
+@pytest.mark.parametrize("codec", ["sign+feedback", "grid:step=0.5"])
 def test_the_plan_that_compress_makes_gives_the_same_bits(codec):
     arguments = {"codec": codec, "codecs": {"head*": "uniform:bits=2"}, "exact": ["hidden"]}
     first, second = on_ranks(2, with_its_plan, arguments)
@@ -417,7 +417,7 @@ def test_a_layer_of_any_name_is_described():
     model = nn.ModuleDict({"w[0]": nn.Linear(64, 64), "w0": nn.Linear(64, 64)})
     from gradwire.torch import layers, settings
 
-    plan = settings.Settings(exact=("w0.*",)).plan_for(layers.described(model))
+    plan = settings.Settings("grid:step=0.5", exact=("w0.*",)).plan_for(layers.described(model))
     assert plan.stages_of("w[0].weight")[0][1].startswith("grid")
     assert plan.stages_of("w0.weight")[0][1:] == ("none", "exact: w0.*")
 

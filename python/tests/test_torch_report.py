@@ -140,7 +140,7 @@ def logged(rank: int) -> list[str]:
     handler.emit = lambda record: lines.append(record.getMessage())
     logging.getLogger("gradwire").addHandler(handler)
     logging.getLogger("gradwire").setLevel(logging.INFO)
-    gradwire.torch.compress(Ddp(Net()))
+    gradwire.torch.compress(Ddp(Net()), "grid:step=0.5")
     return lines
 
 

@@ -66,6 +66,7 @@ def run(folder: Path) -> subprocess.CompletedProcess:
     script = folder / "train.py"
     script.write_text(textwrap.dedent(TRAIN))
     command = ["-P", "-m", "gradwire.torch.run", "--standalone", "--trace", str(folder / "run")]
+    command += ["--codec", "grid:step=0.5"]
     return subprocess.run(
         [sys.executable, *command, f"--nproc-per-node={RANKS}", str(script), str(folder)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 import gradwire
 
 from . import channels, compressions, residual_settings, settings
-from ._native import Compression, Plan, Way, least_sparse_elements, matches
+from ._native import Compression, Plan, Way, least_sparse_elements, matches, on_trial
 from .stats import Stats, Who, human
 
 FSDP1 = (
@@ -76,7 +76,7 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str], p
         ways.append("the others exactly")
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
     more = _from_step(chosen, trained)
-    if chosen.is_auto and found.who.ranks > 1:
+    if found.who.ranks > 1 and any(plan.stages_of(name)[-1][2] == on_trial for name in sizes):
         more = " at first, while plans are tried"
     if isinstance(chosen, residual_settings.Settings):
         more += _none_sparse(sizes, last)
