@@ -207,6 +207,7 @@ std::vector<Proposal> AutoPlan::proposed() const {
 
 void AutoPlan::propose() {
   proposals_ = proposed();
+  example_ = {};
   seen_ = Seen::trial;
   trial_.emplace(proposals_.size());
   std::vector<double> exact;
@@ -265,7 +266,17 @@ std::string AutoPlan::saved() const { return seen_ == Seen::choice ? plan_.json(
 
 void AutoPlan::load(const std::string& saved) {
   if (saved.empty()) return;
-  plan_ = Plan::parse(saved);
+  Plan loaded = Plan::parse(saved);
+  const auto is_known = [&](const Layer& layer) {
+    return std::ranges::find(loaded.layers, layer.name, &LayerPlan::layers) != loaded.layers.end();
+  };
+  if (!std::ranges::all_of(options_.layers, is_known)) return;
+  try {
+    options_.channels.front()->communicator()->check_routes(loaded);
+  } catch (const Error&) {
+    return;  // these ranks stand on other hosts: they choose anew
+  }
+  plan_ = std::move(loaded);
   next_ = Plan();
   for (const LayerPlan& entry : plan_.layers) {
     next_.layers.push_back({entry.layers, {entry.stages.back()}});

@@ -67,7 +67,8 @@ class AutoPlan {
   const std::string& outcome() const noexcept { return outcome_; }
 
   /// For a checkpoint: the plan's text once there is a choice, which a run that goes on from it
-  /// takes, or nothing.
+  /// takes, or nothing. What was saved of other layers, or for ranks on other
+  /// hosts, is not taken.
   std::string saved() const;
   void load(const std::string& saved);
 

@@ -152,6 +152,46 @@ def test_a_resumed_run_goes_on_with_the_choice(tmp_path, compress_first):
     assert other == one
 
 
+def resharded(rank: int, folder: str):
+    states = [torch.load(f"{folder}/{each}", weights_only=False)["gradwire"] for each in range(2)]
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    gradwire.torch.load_state_dict(gradwire.torch.reshard(states, rank, 3))
+    train(model, rank, 20)
+    return gradwire.torch.stats(model).choice, len(stages(model))
+
+
+def test_other_ranks_choose_anew(tmp_path):
+    on_ranks(2, resumed, str(tmp_path))
+    for choice, steps in on_ranks(3, resharded, str(tmp_path)):
+        assert choice == ""
+        assert steps > 1, "nothing is on trial"
+
+
+def with_the_choice_of_another_model(rank: int):
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    train(model, rank, STEPS_UNTIL_CHOICE)
+    state = gradwire.torch.state_dict()
+    plan = state["counters"][0]["plan"]
+    state["counters"][0]["plan"] = plan.replace("2.weight", "3.weights")
+    del model
+    return state
+
+
+def without_it(rank: int, states: list):
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    gradwire.torch.load_state_dict(states[rank])
+    train(model, rank, 3)
+    return gradwire.torch.stats(model).choice
+
+
+def test_the_choice_of_other_layers_is_not_taken():
+    states = on_ranks(2, with_the_choice_of_another_model)
+    assert on_ranks(2, without_it, states) == ["", ""]
+
+
 def with_unused(rank: int, **options):
     class Half(nn.Module):
         def __init__(self):

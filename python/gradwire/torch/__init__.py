@@ -283,7 +283,8 @@ def reshard(states: list[Mapping[str, Any]], rank: int, ranks: int) -> dict[str,
     """The state of one of `ranks` ranks, from the `states` of all ranks of the job before.
 
     So a job can go on with more ranks or fewer: nothing that was held back is lost, and it weighs
-    as much as before in averages over all ranks. (What `all_reduce` held back is taken to be parts
+    as much as before in averages over all ranks. What ``codec="auto"`` has chosen is chosen anew.
+    (What `all_reduce` held back is taken to be parts
     of a sum.)
     """
     if not 0 <= rank < ranks:
@@ -307,7 +308,11 @@ def reshard(states: list[Mapping[str, Any]], rank: int, ranks: int) -> dict[str,
         for number in sorted(numbers)
     }
     placed = {"version": 2, "rank": rank, "ranks": ranks}
-    return {**states[0], **placed, "residuals": _as_tensors(residuals)}
+    counters = {
+        number: compressions.without_choice(state)
+        for number, state in states[0]["counters"].items()
+    }
+    return {**states[0], **placed, "residuals": _as_tensors(residuals), "counters": counters}
 
 
 def load_state_dict(state: Mapping[str, Any]) -> None:
@@ -366,7 +371,8 @@ def _check_keep_no_shards(states: list[Mapping[str, Any]]) -> None:
     """Raises when feedback keeps something of a model of FSDP2, whose counters are a pair."""
     empty = len(merge_residuals([], 1.0))
     kept = any(each.numel() > empty for state in states for each in state["residuals"].values())
-    if kept and any(isinstance(each, tuple) for each in states[0]["counters"].values()):
+    counters = map(compressions.without_choice, states[0]["counters"].values())
+    if kept and any(isinstance(each, tuple) for each in counters):
         raise ValueError(
             "these states are of an FSDP2 model with feedback, whose shards are others with "
             "another number of ranks: before saving them make one more step after "

@@ -20,13 +20,17 @@ def _state_of(compression: Compression) -> Any:
     return compression.counters
 
 
+def without_choice(state: Any) -> Any:
+    """The counters alone: what another number of ranks goes on from."""
+    return state["counters"] if isinstance(state, dict) else state
+
+
 def _set_state(compression: Compression, state: Any) -> None:
     done = stats.steps_of(compression)
     compression.step_before_load = compression.steps
     if isinstance(state, dict):
         compression.load_choice(state["plan"])
-        state = state["counters"]
-    compression.counters = state
+    compression.counters = without_choice(state)
     if compare := getattr(compression, "compare_steps", None):
         compression.before_first_exchange = compare  # the first from here on
     compression.steps_of_earlier_runs = compression.steps - done
