@@ -339,7 +339,8 @@ class Plan(CommandLine):
             if link == "100mbit":
                 self.assertTrue(any(not way.startswith("none") for way in ways), ways)
             if link == "1000gbit":
-                self.assertTrue(all(way.startswith("none") for way in ways), ways)
+                # Nothing hides the exchange of the last tensor, so a codec may still pay there.
+                self.assertTrue(all(way.startswith("none") for way in ways[:-1]), ways)
 
     def test_choices_keep_to_limits(self):
         base = "plan --model lstm --hosts 4 --link 1gbit --json --codec uniform:bits=4,bucket=128"

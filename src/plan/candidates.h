@@ -30,7 +30,7 @@ struct WayLimits {
   /// Squared error of a tensor, as a share of its squares: that of its codec (`codec_error`) for
   /// each time when its numbers are encoded. None: whatever it is.
   std::optional<double> most_error{};
-  std::vector<Option> options{};  ///< of one device; none: all there are
+  std::vector<Option> options{};  ///< of one device, one at least exact; none: all there are
 };
 
 /// One way for tensors of one size.

@@ -85,6 +85,7 @@ void Search::run() {
 }
 
 std::optional<double> Search::take_uniform(bool exact, double shorter_than) {
+  if (workload_.tensors.empty()) return {};
   Choices best = chosen_;
   std::optional<double> found;
   for (std::uint32_t way = 0; way < candidates_.ways(); ++way) {
@@ -350,16 +351,25 @@ void Search::spare() {
   }
 }
 
-/// What a step takes at least if all tensors go this way: that each resource does its work.
+/// What a step takes at least if all tensors go this way: no tensor's exchange is shorter than
+/// alone, and no resource does its work faster, from whichever tensor on.
 double Search::least_of(std::uint32_t way) {
-  std::array<double, kResources> busy{};
-  const double last = workload_.tensors.back().ready_seconds;
-  if (one_device_) busy[static_cast<std::size_t>(Resource::codec)] = last;
-  for (const WorkloadTensor& tensor : workload_.tensors) {
-    const Candidate candidate = candidates_.uniform(way, tensor.elements);
-    for (std::size_t i = 0; i < kResources; ++i) busy[i] += candidate.busy[i];
+  constexpr auto kCodec = static_cast<std::size_t>(Resource::codec);
+  std::map<std::size_t, Candidate> known;  // by elements
+  std::array<double, kResources> busy{};   // from a tensor on
+  double least = 0;
+  for (auto tensor = workload_.tensors.rbegin(); tensor != workload_.tensors.rend(); ++tensor) {
+    const auto [at, is_new] = known.try_emplace(tensor->elements);
+    if (is_new) at->second = candidates_.uniform(way, tensor->elements);
+    const Candidate& candidate = at->second;
+    for (std::size_t i = 0; i < kResources; ++i) {
+      busy[i] += candidate.busy[i];
+      least = std::max(least, tensor->ready_seconds + busy[i]);
+    }
+    if (candidate.pieces == 1) least = std::max(least, tensor->ready_seconds + candidate.seconds);
   }
-  return workload_.forward_seconds + *std::ranges::max_element(busy);
+  if (one_device_) least = std::max(least, workload_.tensors.back().ready_seconds + busy[kCodec]);
+  return workload_.forward_seconds + least;
 }
 
 }  // namespace gradwire

@@ -62,13 +62,13 @@ TEST(Search, algorithm_1_compresses_what_is_behind_the_bubble) {
   // Exact: A is sent 2-12, B 20-30, C 30-50. Nothing is under way between 12 and 20.
   Job job(hand_workload({{"A", 10, 2}, {"B", 10, 20}, {"C", 20, 22}}, 22), false);
   EXPECT_DOUBLE_EQ(job.search.forecast().step_seconds(), 50);
+  EXPECT_TRUE(job.search.forecast().before_bubble(0));
+  EXPECT_FALSE(job.search.forecast().before_bubble(1));
   // The largest first. C is encoded 22-23, sent 30-32 behind B, decoded 32-33. Then B, the last of
   // its size: encoded 20-21, sent 21-22, decoded 22-23. Meanwhile C is computed 21-22 and 23-24,
   // then encoded until 25, sent until 27, decoded until 28. A is before the bubble.
   job.search.decide_one_by_one();
   EXPECT_EQ(job.choices(), "ecc");
-  EXPECT_TRUE(job.search.forecast().before_bubble(0));
-  EXPECT_FALSE(job.search.forecast().before_bubble(1));
   EXPECT_DOUBLE_EQ(job.search.forecast().step_seconds(), 28);
 }
 

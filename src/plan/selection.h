@@ -30,7 +30,7 @@ struct SelectionOptions {
   std::optional<double> most_error{};
   /// Tensors that may be compressed in a step. None: all.
   std::optional<std::size_t> most_compressions{};
-  /// Options of one device that may be taken. Without any all there are.
+  /// Options of one device that may be taken, at least one of them exact. None: all there are.
   std::vector<Option> options{};
 };
 
