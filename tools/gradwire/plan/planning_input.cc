@@ -153,8 +153,7 @@ void add_planning_options(CLI::App& command, PlanningInput& input) {
       ->check(CLI::Range(0, 8));
   command
       .add_option("--most-error", input.most_error,
-                  "Of a layer: squared error as a share of its squares, of Gaussian numbers, "
-                  "summed over encodings")
+                  "Squared error of a layer, as a share of its squares (docs/plan.md)")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--most-compressions", input.most_compressions,
                      "Layers that may be compressed in a step (default: all)");
