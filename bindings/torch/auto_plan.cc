@@ -22,7 +22,7 @@ constexpr unsigned kStepsAlone = 4;
 constexpr std::size_t kExample = std::size_t{1} << 20U;  // numbers
 constexpr std::size_t kCodecSizes[] = {1U << 10U, 1U << 14U, 1U << 17U, kExample};
 constexpr unsigned kLatencies = 5;  // messages of which the median counts
-constexpr std::size_t kWatchedSteps = 10;
+constexpr std::size_t kWatchedSteps = 12;
 // As a share of the steps that were expected: another duration, and one that is so far off that it
 // weighs as much as several.
 constexpr double kDrift = 0.3;
@@ -40,46 +40,83 @@ Plan exact_plan(const AutoPlanOptions& options) {
   return proposals(options.layers, options.fixed).front().plan;
 }
 
+bool exchanges(const AutoPlanOptions& options) {
+  const auto has_peers = [](const auto& channel) { return channel->size() > 1; };
+  return std::ranges::any_of(options.channels, has_peers) &&
+         proposals(options.layers, options.fixed).size() > 1;
+}
+
 }  // namespace
+
+void AutoPlan::Arrivals::begin_step(std::chrono::steady_clock::time_point begin) {
+  const std::lock_guard lock(mutex_);
+  begin_ = begin;
+  computed_seconds_ = exchanged_seconds_ = processor_seconds_ = 0;
+}
+
+double AutoPlan::Arrivals::since_begin() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+void AutoPlan::Arrivals::computed() {
+  const std::lock_guard lock(mutex_);
+  computed_seconds_ = since_begin();
+  processor_at_end_of_computing_ = processor_seconds();
+}
+
+void AutoPlan::Arrivals::came() {
+  const std::lock_guard lock(mutex_);
+  exchanged_seconds_ = since_begin();
+  processor_seconds_ = processor_seconds() - processor_at_end_of_computing_;
+}
+
+void AutoPlan::Arrivals::tell(StepTimes& times) const {
+  const std::lock_guard lock(mutex_);
+  times.computed_seconds = computed_seconds_;
+  times.exchanged_seconds = exchanged_seconds_;
+  times.processor_seconds = processor_seconds_;
+}
+
+// ---------------------------------------------------------------------------------------------
 
 AutoPlan::AutoPlan(AutoPlanOptions options)
     : options_(std::move(options)),
+      exchanges_(exchanges(options_)),
       plan_(exact_plan(options_)),
       next_(plan_),
       patience_(kPatience) {
   for (std::size_t i = 0; i < options_.layers.size(); ++i) places_[options_.layers[i].name] = i;
 }
 
-double AutoPlan::since_begin() const {
-  return std::chrono::duration<double>(Clock::now() - *begin_).count();
+bool AutoPlan::is_open(std::string_view layer) const {
+  return exact_plan(options_).stages_of(layer).front().reason == kOnTrial;
 }
 
 bool AutoPlan::begin_step(std::uint64_t step) {
-  step_ = step;
-  if (options_.channels.front()->size() == 1) return false;  // nothing is exchanged
+  if (!exchanges_) return false;
   if (begin_) end_last_step(Clock::now());
   left_out_ = false;
   const Plan before = plan_;
   if (trial_ && !trial_->is_over()) next_ = proposals_[trial_->plan()].plan;
   change(plan_, step, next_);
-  times_ = {.ready_seconds = std::vector<double>(options_.layers.size(), -1)};
   if (!news_.empty() && options_.on_choice) options_.on_choice(std::exchange(news_, {}));
+  ready_seconds_.assign(options_.layers.size(), -1);
   begin_ = Clock::now();
+  arrivals_->begin_step(*begin_);
   return !(plan_ == before);
 }
 
 void AutoPlan::end_last_step(Clock::time_point now) {
   if (left_out_) return;
-  {
-    const std::lock_guard lock(mutex_);
-    times_.step_seconds = std::chrono::duration<double>(now - *begin_).count();
-  }
+  StepTimes times{.ready_seconds = ready_seconds_,
+                  .step_seconds = std::chrono::duration<double>(now - *begin_).count()};
+  arrivals_->tell(times);
   switch (seen_) {
     case Seen::nothing:
       if (++steps_seen_ == kStepsUntilBucketsStay) observe_again();
       break;
     case Seen::beside:
-      beside_.push_back(times_);
+      beside_.push_back(std::move(times));
       if (beside_.size() < kStepsBeside) break;
       if (options_.can_wait) {
         seen_ = Seen::alone;
@@ -88,15 +125,15 @@ void AutoPlan::end_last_step(Clock::time_point now) {
       }
       break;
     case Seen::alone:
-      alone_.push_back(times_);
+      alone_.push_back(std::move(times));
       if (alone_.size() == kStepsAlone) propose();
       break;
     case Seen::trial:
-      trial_->add(times_.step_seconds);
+      trial_->add(times.step_seconds);
       if (trial_->round_is_over()) choose();
       break;
     case Seen::choice:
-      watched_.push_back(times_.step_seconds);
+      watched_.push_back(times.step_seconds);
       if (watched_.size() == kWatchedSteps) watch();
       break;
   }
@@ -113,11 +150,10 @@ void AutoPlan::observe_again() {
 
 void AutoPlan::ready(std::string_view layer) {
   if (seen_ != Seen::beside && seen_ != Seen::alone) return;
-  const std::lock_guard lock(mutex_);
-  times_.computed_seconds = since_begin();
-  processor_at_end_of_computing_ = processor_seconds();
+  arrivals_->computed();
   const auto found = places_.find(layer);
-  if (found != places_.end()) times_.ready_seconds[found->second] = times_.computed_seconds;
+  if (found == places_.end()) return;
+  ready_seconds_[found->second] = std::chrono::duration<double>(Clock::now() - *begin_).count();
 }
 
 void AutoPlan::see(const at::Tensor& gradients) {
@@ -127,13 +163,6 @@ void AutoPlan::see(const at::Tensor& gradients) {
       gradients.narrow(0, 0, static_cast<std::int64_t>(std::min(count, kExample)))
           .to(at::kCPU, at::kFloat);
   example_.assign(some.data_ptr<float>(), some.data_ptr<float>() + some.numel());
-}
-
-void AutoPlan::came() {
-  if (seen_ != Seen::beside && seen_ != Seen::alone) return;
-  const std::lock_guard lock(mutex_);
-  times_.exchanged_seconds = since_begin();
-  times_.processor_seconds = processor_seconds() - processor_at_end_of_computing_;
 }
 
 double AutoPlan::latency_seconds() const {
@@ -148,7 +177,8 @@ double AutoPlan::latency_seconds() const {
   return median_of(seconds) / 2;  // to the owner of the sum, and back
 }
 
-Observation AutoPlan::observed() const {
+/// As text for others; empty if it cannot be measured here.
+std::string AutoPlan::observed(double latency) const try {
   Observation seen = observe(options_.layers, alone_, beside_);
   const Channel& channel = *options_.channels.front();
   const std::uint32_t per_host = channel.communicator()->ranks_per_host();
@@ -179,8 +209,10 @@ Observation AutoPlan::observed() const {
   }
   if (effort.sizes.empty()) effort.sizes.push_back(example_.size());
   costs.codecs = measure_codecs(codecs, {example_, room}, effort);
-  seen.latency_seconds = latency_seconds();
-  return seen;
+  seen.latency_seconds = latency;
+  return text_of(seen);
+} catch (const Error&) {
+  return {};
 }
 
 /// By the first rank, for all.
@@ -194,13 +226,20 @@ std::vector<Proposal> AutoPlan::proposed() const {
   const auto gather = [&](const std::string& text) {
     return channel.all_gather_text(text, std::chrono::milliseconds(0));
   };
-  const std::vector<std::string> texts = gather(text_of(observed()));
+  const double latency = latency_seconds();
+  const std::vector<std::string> texts = gather(observed(latency));
   std::string mine;
   if (channel.rank() == 0) {
-    std::vector<Observation> ranks;
-    for (const std::string& text : texts) ranks.push_back(parse_observation(text));
-    const Cluster cluster{static_cast<std::uint32_t>(ranks.size()) / per_host, per_host};
-    mine = text_of(proposals(options_.layers, options_.fixed, joined(ranks), cluster));
+    std::vector<Proposal> found = proposals(options_.layers, options_.fixed);
+    try {
+      std::vector<Observation> ranks;
+      for (const std::string& text : texts) ranks.push_back(parse_observation(text));
+      const Cluster cluster{static_cast<std::uint32_t>(ranks.size()) / per_host, per_host};
+      found = proposals(options_.layers, options_.fixed, joined(ranks), cluster);
+    } catch (const Error&) {
+      // What some rank has seen is of no use: the usual codecs are tried.
+    }
+    mine = text_of(found);
   }
   return parse_proposals(gather(mine).front());
 }
@@ -208,11 +247,10 @@ std::vector<Proposal> AutoPlan::proposed() const {
 void AutoPlan::propose() {
   proposals_ = proposed();
   example_ = {};
+  beside_.clear();
+  alone_.clear();
   seen_ = Seen::trial;
   trial_.emplace(proposals_.size());
-  std::vector<double> exact;
-  for (const StepTimes& step : beside_) exact.push_back(step.step_seconds);
-  trial_->know(0, std::move(exact));
   if (trial_->is_over()) choose();
 }
 
@@ -227,10 +265,10 @@ void AutoPlan::agree(std::vector<float>& numbers) const {
 
 void AutoPlan::choose() {
   if (!trial_->is_over()) {
-    const std::vector<double> mine = trial_->medians();
-    std::vector<float> medians(mine.begin(), mine.end());
-    agree(medians);
-    trial_->judge(std::vector<double>(medians.begin(), medians.end()));
+    const std::vector<double> mine = trial_->usual_seconds();
+    std::vector<float> seconds(mine.begin(), mine.end());
+    agree(seconds);
+    trial_->judge(std::vector<double>(seconds.begin(), seconds.end()));
     if (!trial_->is_over()) return;
   }
   const std::size_t best = trial_->best();
@@ -245,7 +283,7 @@ void AutoPlan::choose() {
 }
 
 void AutoPlan::watch() {
-  std::vector<float> seconds{static_cast<float>(median_of(watched_))};
+  std::vector<float> seconds{static_cast<float>(middle_mean(watched_))};
   watched_.clear();
   agree(seconds);
   const double now = seconds.front();
@@ -260,6 +298,21 @@ void AutoPlan::watch() {
   news_ = drift_of(expected_seconds_, now);
   patience_ *= 2;
   observe_again();
+}
+
+void AutoPlan::go_to(std::uint64_t step) {
+  for (LayerPlan& entry : plan_.layers) {
+    const auto is_later = [&](const Stage& stage) {
+      return stage.from_step >= step && stage.from_step > 0;
+    };
+    std::erase_if(entry.stages, is_later);
+  }
+  next_ = exact_plan(options_);
+  seen_ = Seen::nothing;
+  steps_seen_ = 0;
+  trial_.reset();
+  outcome_.clear();
+  begin_.reset();
 }
 
 std::string AutoPlan::saved() const { return seen_ == Seen::choice ? plan_.json() : ""; }
@@ -277,11 +330,12 @@ void AutoPlan::load(const std::string& saved) {
     return;  // these ranks stand on other hosts: they choose anew
   }
   plan_ = std::move(loaded);
-  next_ = Plan();
+  Plan chosen;
   for (const LayerPlan& entry : plan_.layers) {
-    next_.layers.push_back({entry.layers, {entry.stages.back()}});
+    chosen.layers.push_back({entry.layers, {entry.stages.back()}});
+    chosen.layers.back().stages.front().from_step = 0;
   }
-  for (LayerPlan& entry : next_.layers) entry.stages.front().from_step = 0;
+  next_ = plan_for(options_.layers, options_.fixed, chosen);  // patterns may be others now
   trial_.reset();
   outcome_ = "as before the checkpoint";
   seen_ = Seen::choice;

@@ -58,8 +58,31 @@ class AutoPlan {
   void ready(std::string_view layer);
   /// Gradients that are about to be exchanged, as an example of what codecs will get.
   void see(const at::Tensor& gradients);
-  /// Some sums have come. On any thread.
-  void came();
+  /// Hears on any thread when sums come. Exchanges hold it, and through it nothing else: what they
+  /// hold may end on the thread of their communicator.
+  class Arrivals {
+   public:
+    void begin_step(std::chrono::steady_clock::time_point begin);
+    /// The last gradients were handed over.
+    void computed();
+    /// Some sums have come.
+    void came();
+    /// Into what was seen of the step.
+    void tell(StepTimes& times) const;
+
+   private:
+    double since_begin() const;
+
+    mutable std::mutex mutex_;
+    std::chrono::steady_clock::time_point begin_{};
+    double processor_at_end_of_computing_ = 0;
+    double computed_seconds_ = 0;
+    double exchanged_seconds_ = 0;
+    double processor_seconds_ = 0;
+  };
+  const std::shared_ptr<Arrivals>& arrivals() const noexcept { return arrivals_; }
+  /// Whether a layer's way is chosen here: it may become lossy, if it is not.
+  bool is_open(std::string_view layer) const;
   /// This step is none to judge by: it is exact because the program said so.
   void leave_out() noexcept { left_out_ = true; }
 
@@ -70,6 +93,9 @@ class AutoPlan {
   /// takes, or nothing. What was saved of other layers, or for ranks on other
   /// hosts, is not taken.
   std::string saved() const;
+  /// The step that comes is this one, as a checkpoint has it: what came after it is forgotten, and
+  /// all begins again.
+  void go_to(std::uint64_t step);
   void load(const std::string& saved);
 
  private:
@@ -81,27 +107,25 @@ class AutoPlan {
   void observe_again();
   void propose();
   std::vector<Proposal> proposed() const;
-  Observation observed() const;
+  std::string observed(double latency) const;
   double latency_seconds() const;
   void choose();
   void watch();
   /// Means over all ranks.
   void agree(std::vector<float>& numbers) const;
-  double since_begin() const;
 
   const AutoPlanOptions options_;
+  const bool exchanges_;  // there is somebody to exchange with, and something to choose
   std::unordered_map<std::string_view, std::size_t> places_;  // of layers
   Plan plan_;
   Plan next_;  // in force from this step on
   Seen seen_ = Seen::nothing;
   unsigned steps_seen_ = 0;  // since this was last begun
   bool left_out_ = false;
-  std::uint64_t step_ = 0;
 
   std::optional<Clock::time_point> begin_;  // of the step
-  StepTimes times_;                         // guarded by mutex_ where `came` writes
-  double processor_at_end_of_computing_ = 0;
-  std::mutex mutex_;
+  std::vector<double> ready_seconds_;       // in this step, by layer
+  const std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
   std::vector<StepTimes> beside_;
   std::vector<StepTimes> alone_;
   std::vector<float> example_;  // of gradients

@@ -41,8 +41,10 @@ bool Rule::has_momentum() const { return any_stage(*this, pytorch::has_momentum)
 bool Rule::keeps_something() const { return owed_exchanges > 0 || any_stage(*this, keeps); }
 
 bool Rule::is_exact() const {
-  return std::ranges::all_of(
-      stages, [exact = Way{}.codec](const Stage& stage) { return stage.way.codec == exact; });
+  return !may_become_lossy &&
+         std::ranges::all_of(stages, [exact = Way{}.codec](const Stage& stage) {
+           return stage.way.codec == exact;
+         });
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -84,6 +86,7 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
     const int owed = layer->rule.owed_exchanges;
     layer->rule = rule;
     layer->rule.step = steps_;
+    layer->rule.may_become_lossy = chooser_ && chooser_->is_open(rule.layer_name());
     layer->rule.owed_exchanges = owed;
     look_for_misuse(*layer);
   }
@@ -123,6 +126,10 @@ std::vector<LayerTotals> Compression::totals() const {
 
 void Compression::set_steps(std::uint64_t steps) {
   steps_ = steps;
+  if (chooser_) {
+    chooser_->go_to(steps);
+    take_plan(chooser_->plan());
+  }
   for (const auto& [parameter, layer] : layers_) {
     Rule& rule = layer->rule;
     rule.step = 0;  // what came before may have left something

@@ -29,7 +29,8 @@ struct Rule {
   /// Exchanges without feedback until nothing can be lost any more of what an earlier stage or rule
   /// kept: the first delivers it, and later ones see whether that was used.
   int owed_exchanges = 0;
-  float weight_decay = 0;  ///< this share of the weights is added to their gradient
+  bool may_become_lossy = false;  ///< whatever its stages are: somebody chooses
+  float weight_decay = 0;         ///< this share of the weights is added to their gradient
 
   /// As the model's author named it, for messages.
   std::string_view layer_name() const;
@@ -38,7 +39,7 @@ struct Rule {
   bool has_momentum() const;
   /// Whether an exchange leaves something for the next one, now or later.
   bool keeps_something() const;
-  /// In all stages.
+  /// In all stages, and for good.
   bool is_exact() const;
 };
 

@@ -98,13 +98,8 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
   const CallSpan span(communicator, "hook", bucket_name(bucket), bytes_in(bucket.getBuffer()),
                       step());
   if (chooser_) show_to_chooser(bucket);
-  if (!is_supported(bucket.getBuffer())) return average_by_group(bucket);
-
-  OperationOptions options = options_at(step());
-  options.average = true;
-  waiting_.push_back({bucket, options, std::make_shared<Completion>(bucket.getBuffer())});
-  waiting_.back().completion->show(*communicator, bucket_name(bucket), step());
-  const FuturePtr future = waiting_.back().completion->future();
+  const FuturePtr future =
+      is_supported(bucket.getBuffer()) ? average_here(bucket) : average_by_group(bucket);
   const bool waits = local_clip_ > 0 || (chooser_ && chooser_->waits());
   if (!waits || bucket.isLast()) {
     const std::vector<Waiting> ready = std::exchange(waiting_, {});
@@ -112,6 +107,15 @@ FuturePtr DdpCompression::average(c10d::GradBucket& bucket) {
     for (const Waiting& each : ready) start(each);
   }
   return future;
+}
+
+FuturePtr DdpCompression::average_here(const c10d::GradBucket& bucket) {
+  OperationOptions options = options_at(step());
+  options.average = true;
+  waiting_.push_back({bucket, options, std::make_shared<Completion>(bucket.getBuffer())});
+  Completion& completion = *waiting_.back().completion;
+  completion.show(*channel_->communicator(), bucket_name(bucket), step());
+  return completion.future();
 }
 
 void DdpCompression::show_to_chooser(const c10d::GradBucket& bucket) const {
@@ -236,16 +240,16 @@ void DdpCompression::start(const Waiting& waiting) {
   }
   if (!tensors.empty()) {
     Work work = channel_->communicator()->all_reduce(tensors, options);
-    waiting.completion->add(
-        std::move(work),
-        [ledger = ledger_, chooser = chooser_, tensors = std::move(tensors),
-         layers = std::move(exchanged), bytes = std::move(bytes)](const Work& done) {
-          if (chooser) chooser->came();
-          ledger->count(layers, bytes, done.statistics());
-          for (std::size_t i = 0; i < layers.size(); ++i) {
-            if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
-          }
-        });
+    waiting.completion->add(std::move(work),
+                            [ledger = ledger_, arrivals = chooser_ ? chooser_->arrivals() : nullptr,
+                             tensors = std::move(tensors), layers = std::move(exchanged),
+                             bytes = std::move(bytes)](const Work& done) {
+                              if (arrivals) arrivals->came();
+                              ledger->count(layers, bytes, done.statistics());
+                              for (std::size_t i = 0; i < layers.size(); ++i) {
+                                if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
+                              }
+                            });
   }
   waiting.completion->seal();
 }

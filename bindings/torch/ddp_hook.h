@@ -50,6 +50,8 @@ class DdpCompression final : public Compression {
 
   std::vector<LayerPtr> layers_of(const c10d::GradBucket& bucket) const;
   FuturePtr average_by_group(const c10d::GradBucket& bucket) const;
+  /// Begins with the step's other buckets, or at once.
+  FuturePtr average_here(const c10d::GradBucket& bucket);
   void show_to_chooser(const c10d::GradBucket& bucket) const;
   /// What the group averages: it is as large as it is.
   void count_exact(const std::vector<LayerPtr>& layers, const at::Tensor& buffer) const;

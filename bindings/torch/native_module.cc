@@ -127,6 +127,7 @@ void begin_shards(ShardExchange& exchange,
   for (const auto& [identity, parameter, numbers, sum] : given) {
     gradients.push_back({reinterpret_cast<const void*>(identity), {parameter, numbers}, sum});
   }
+  const py::gil_scoped_release release;  // ranks may wait for one another
   exchange.begin(gradients, std::move(channels), partial);
 }
 

@@ -1,9 +1,7 @@
 #include "plan/trial.h"
 
 #include <algorithm>
-#include <utility>
-
-#include "base/sampling.h"
+#include <numeric>
 
 namespace gradwire {
 
@@ -12,21 +10,11 @@ Trial::Trial(std::size_t plans, const Rules& rules)
   begin_round();
 }
 
-std::vector<std::size_t> Trial::tried() const {
-  std::vector<std::size_t> plans;
-  for (std::size_t i = 0; i < seconds_.size(); ++i) {
-    if (!given_up_[i]) plans.push_back(i);
-  }
-  return plans;
-}
-
-void Trial::know(std::size_t plan, std::vector<double> seconds) {
-  seconds_[plan] = std::move(seconds);
-  std::erase(turns_, plan);
-}
-
 void Trial::begin_round() {
-  turns_ = tried();
+  turns_.clear();
+  for (std::size_t i = 0; i < seconds_.size(); ++i) {
+    if (!given_up_[i]) turns_.push_back(i);
+  }
   // There and back: what becomes slower and slower does so for all plans alike.
   if (round_ % 2 == 1) std::ranges::reverse(turns_);
   turn_ = 0;
@@ -40,27 +28,35 @@ void Trial::add(double seconds) {
   ++turn_;
 }
 
-std::vector<double> Trial::medians() const {
-  std::vector<double> medians;
+std::vector<double> Trial::usual_seconds() const {
+  std::vector<double> usual;
   for (std::size_t i = 0; i < seconds_.size(); ++i) {
-    medians.push_back(given_up_[i] ? 0 : median_of(seconds_[i]));
+    usual.push_back(given_up_[i] ? 0 : middle_mean(seconds_[i]));
   }
-  return medians;
+  return usual;
 }
 
-void Trial::judge(std::span<const double> medians) {
-  const std::vector<std::size_t> plans = tried();
-  for (const std::size_t plan : plans) judged_[plan] = medians[plan];
-  double fastest = judged_[plans.front()];
-  for (const std::size_t plan : plans) fastest = std::min(fastest, judged_[plan]);
+void Trial::judge(std::span<const double> seconds) {
+  for (const std::size_t plan : turns_) judged_[plan] = seconds[plan];
+  std::ranges::sort(turns_);
+  double fastest = judged_[turns_.front()];
+  for (const std::size_t plan : turns_) fastest = std::min(fastest, judged_[plan]);
   best_ = *std::ranges::find_if(
-      plans, [&](std::size_t plan) { return judged_[plan] * (1 - rules_.noise) <= fastest; });
-  for (const std::size_t plan : plans) {
+      turns_, [&](std::size_t plan) { return judged_[plan] * (1 - rules_.noise) <= fastest; });
+  for (const std::size_t plan : turns_) {
     given_up_[plan] = judged_[plan] > rules_.hopeless * fastest;
   }
   ++round_;
   begin_round();
   over_ = round_ == rules_.rounds || turns_.size() == 1;
+}
+
+double middle_mean(std::vector<double> seconds) {
+  if (seconds.empty()) return 0;
+  std::ranges::sort(seconds);
+  const auto outside = static_cast<std::ptrdiff_t>(seconds.size() / 4);  // on either side
+  const std::span middle(seconds.begin() + outside, seconds.end() - outside);
+  return std::accumulate(middle.begin(), middle.end(), 0.0) / static_cast<double>(middle.size());
 }
 
 }  // namespace gradwire

@@ -14,11 +14,13 @@ namespace gradwire {
 class Trial {
  public:
   struct Rules {
-    /// Steps of a block. The first is not counted: it ends what the plan before it began.
-    unsigned block_steps = 6;
-    unsigned rounds = 4;
+    /// Steps of a block. The first is not counted: it ends what the plan before it began. Of the
+    /// others there are as many of each kind in all blocks, where every second, third or fourth
+    /// step is longer.
+    unsigned block_steps = 13;
+    unsigned rounds = 2;
     /// A plan is given up once its steps take so many times those of the best.
-    double hopeless = 1.25;
+    double hopeless = 2;
     /// A later plan must beat an earlier one by this share of a step: less is noise.
     double noise = 0.02;
   };
@@ -27,30 +29,25 @@ class Trial {
   Trial(std::size_t plans, const Rules& rules);
   explicit Trial(std::size_t plans) : Trial(plans, Rules{}) {}
 
-  /// Before the first step: what a plan's steps took before the trial. It has no turn in the first
-  /// round; where it is far behind it never has one.
-  void know(std::size_t plan, std::vector<double> seconds);
-
   /// The plan of the step that begins.
   std::size_t plan() const noexcept { return turns_[turn_]; }
   /// It took so long on this rank.
   void add(double seconds);
   /// All plans have had their turn: `judge` comes next.
   bool round_is_over() const noexcept { return turn_ == turns_.size(); }
-  /// Medians of this rank's steps, by plan: of those that are still tried. Others have 0.
-  std::vector<double> medians() const;
+  /// What this rank's steps take, by plan: of those that are still tried. Others have 0.
+  std::vector<double> usual_seconds() const;
   /// The same of all ranks, by which all judge alike. Ends the round.
-  void judge(std::span<const double> medians);
+  void judge(std::span<const double> seconds);
 
   bool is_over() const noexcept { return over_; }
   /// The one to stay with, by the last judgement.
   std::size_t best() const noexcept { return best_; }
-  /// Seconds of a step by the last judgement in which the plan was still tried.
+  /// Of a plan, by the last judgement in which it was still tried.
   double step_seconds(std::size_t plan) const noexcept { return judged_[plan]; }
 
  private:
   void begin_round();
-  std::vector<std::size_t> tried() const;
 
   const Rules rules_;
   std::vector<std::vector<double>> seconds_;  // by plan
@@ -63,5 +60,9 @@ class Trial {
   bool over_ = false;
   std::size_t best_ = 0;
 };
+
+/// The mean of the middle half: single steps that are much longer do not count, and kinds of steps
+/// that take turns do. 0 of none.
+double middle_mean(std::vector<double> seconds);
 
 }  // namespace gradwire
