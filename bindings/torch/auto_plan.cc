@@ -86,6 +86,7 @@ AutoPlan::AutoPlan(AutoPlanOptions options)
       next_(plan_),
       patience_(kPatience) {
   for (std::size_t i = 0; i < options_.layers.size(); ++i) places_[options_.layers[i].name] = i;
+  if (!exchanges_) outcome_ = "all layers exactly: there is nothing to choose";
 }
 
 bool AutoPlan::is_open(std::string_view layer) const {
@@ -311,7 +312,7 @@ void AutoPlan::go_to(std::uint64_t step) {
   seen_ = Seen::nothing;
   steps_seen_ = 0;
   trial_.reset();
-  outcome_.clear();
+  if (exchanges_) outcome_.clear();
   begin_.reset();
 }
 

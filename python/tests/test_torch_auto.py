@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -11,13 +12,13 @@ import time
 import gradwire.torch
 import pytest
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch_ranks import digest, on_ranks
 
 STEPS_UNTIL_CHOICE = 150
-"""At most: 10 that are observed, and 4 rounds of 4 plans with 6 steps each."""
+"""At most: 10 that are observed, and 2 rounds of 4 plans with 13 steps each."""
 
 
 def make(width: int = 256) -> nn.Module:
@@ -157,7 +158,7 @@ def resharded(rank: int, folder: str):
     model = Ddp(make())
     gradwire.torch.compress(model)
     gradwire.torch.load_state_dict(gradwire.torch.reshard(states, rank, 3))
-    train(model, rank, 20)
+    train(model, rank, 40)
     return gradwire.torch.stats(model).choice, len(stages(model))
 
 
@@ -261,10 +262,138 @@ def test_fsdp2_chooses_among_codecs():
     assert any(" a step; " in choice for choice in choices)
 
 
+class Unlike(nn.Module):
+    """The last bucket is one that codecs do not take."""
+
+    def __init__(self, kind: str):
+        super().__init__()
+        sparse = kind == "sparse"
+        self.first = (
+            nn.Embedding(64, 256, sparse=sparse) if sparse else nn.Linear(256, 256).double()
+        )
+        self.rest = make()
+
+    def forward(self, x):
+        if isinstance(self.first, nn.Embedding):
+            return self.rest(self.first((x[:, :4].abs() * 10).long() % 64).sum(dim=1))
+        return self.rest(self.first(x.double()).float())
+
+
+def with_unlike_buckets(rank: int, kind: str):
+    model = Ddp(Unlike(kind), bucket_cap_mb=0.1, find_unused_parameters=True)
+    gradwire.torch.compress(model)
+    train(model, rank, 60)
+    return digest(model), gradwire.torch.plan(model).json()
+
+
+@pytest.mark.parametrize("kind", ["sparse", "double"])
+def test_buckets_that_no_codec_takes_hold_up_no_others(kind):
+    assert len(set(on_ranks(2, with_unlike_buckets, kind))) == 1
+
+
+def gone_in_the_middle(rank: int) -> str:
+    """Rank 0 raises in a backward pass, drops its model and lives on; then rank 1 ends."""
+    model = Ddp(make(), bucket_cap_mb=0.1)
+    gradwire.torch.compress(model)
+    train(model, rank, 4)
+    if rank == 1:
+        distributed.barrier()
+        return ""
+
+    def fail(gradient):
+        raise RuntimeError("on purpose")
+
+    x = torch.ones(4, 256, requires_grad=True)
+    model.module[0].weight.register_hook(fail)  # its bucket is the last
+    with pytest.raises(RuntimeError, match="on purpose"):
+        model(x).sum().backward()
+    del model
+    distributed.barrier()
+    gc.collect()
+    time.sleep(1)  # the communicator's thread hears that rank 1 has gone
+    return "alive"
+
+
+def test_a_model_may_go_while_an_exchange_waits():
+    assert on_ranks(2, gone_in_the_middle) == ["alive", ""]
+
+
+def gone_back(rank: int, when: int):
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    train(model, rank, when)
+    state = gradwire.torch.state_dict()
+    weights = {name: each.clone() for name, each in model.state_dict().items()}
+    train(model, rank, STEPS_UNTIL_CHOICE, first=when)
+    model.load_state_dict(weights)
+    gradwire.torch.load_state_dict(state)
+    train(model, rank, STEPS_UNTIL_CHOICE, first=when)
+    plan = gradwire.torch.plan(model).json()
+    gradwire.torch.Plan.parse(plan)  # its stages are in order
+    return digest(model), plan
+
+
+@pytest.mark.parametrize("when", [5, 40, STEPS_UNTIL_CHOICE])
+def test_a_run_that_goes_back_has_a_plan_of_what_it_did(when):
+    (bits, plan), other = on_ranks(2, gone_back, when)
+    assert (bits, plan) == other
+    steps = [stage["from_step"] for stage in json.loads(plan)["layers"][0].get("stages", [])]
+    assert all(a < b for a, b in zip(steps, steps[1:], strict=False))
+
+
+def shards_resumed(rank: int, states: list | None):
+    model = fully_shard(make())
+    if states:
+        gradwire.torch.load_state_dict(states[rank])
+    gradwire.torch.compress(model)
+    if not states:
+        train(model, rank, STEPS_UNTIL_CHOICE)
+        return gradwire.torch.state_dict()
+    train(model, rank, 3, first=STEPS_UNTIL_CHOICE)
+    return gradwire.torch.stats(model).choice
+
+
+def test_fsdp2_goes_on_with_a_choice_that_was_loaded_before():
+    states = on_ranks(2, shards_resumed, None)
+    if all(isinstance(state["counters"][0], dict) for state in states):  # not in a second search
+        assert on_ranks(2, shards_resumed, states) == ["as before the checkpoint"] * 2
+
+
+def with_other_patterns(rank: int, states: list | None):
+    model = Ddp(make())
+    patterns = {"exact": ["2.*"]} if states else {"codecs": {"2.*": "fp16"}}
+    gradwire.torch.compress(model, **patterns)
+    if states:
+        gradwire.torch.load_state_dict(states[rank])
+    train(model, rank, 3 if states else STEPS_UNTIL_CHOICE)
+    return stages(model, "2.weight")[-1][1] if states else gradwire.torch.state_dict()
+
+
+def test_patterns_hold_whatever_a_checkpoint_has():
+    states = on_ranks(2, with_other_patterns, None)
+    assert on_ranks(2, with_other_patterns, states) == ["none", "none"]
+
+
+def another_choice(rank: int, states: list):
+    model = Ddp(make())
+    gradwire.torch.compress(model)
+    if rank == 1:
+        state = states[rank]["counters"][0]
+        state["plan"] = state["plan"].replace('"from_step": 10', '"from_step": 11')
+    gradwire.torch.load_state_dict(states[rank])
+    with pytest.raises(ValueError, match="rank 1 goes on with another choice of a plan"):
+        train(model, rank, 1)
+
+
+def test_ranks_that_load_other_choices_are_named():
+    states = on_ranks(2, with_other_patterns, None)
+    on_ranks(2, another_choice, states)
+
+
 def changed_meanwhile(rank: int):
     model = Ddp(make())
     gradwire.torch.compress(model)
-    train(model, rank, 20)  # a plan is on trial
+    train(model, rank, 30)  # a plan is on trial
     gradwire.torch.compress(model, "grid:step=0.5")
     train(model, rank, 10)
     named = stages(model)
@@ -315,13 +444,13 @@ distributed.destroy_process_group()
 """
 
 
-def run(tmp_path, *options: str) -> str:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
+def run(tmp_path, *options: str, script: str = SCRIPT) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(script)
     command = [sys.executable, "-m", "gradwire.torch.run", *options, "--nproc-per-node", "2"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, str(script)], capture_output=True, text=True, timeout=200, env=environment
+        [*command, str(path)], capture_output=True, text=True, timeout=200, env=environment
     )
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -338,6 +467,20 @@ def test_gradwire_run_says_what_was_chosen_and_writes_it(tmp_path):
     assert stages[0]["way"] == "none" and len(stages) > 1
     again = run(tmp_path, "--plan", str(plan))
     assert "by a plan" in again
+
+
+def test_a_run_that_ends_before_a_choice_writes_what_it_did(tmp_path):
+    plan = tmp_path / "plan.json"
+    said = run(tmp_path, "--save-plan", str(plan), script=SCRIPT.replace("range(150)", "range(30)"))
+    assert "while plans are tried" in said
+    assert json.loads(plan.read_text())["layers"]
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_a_plan_that_cannot_be_written_is_said_before_the_start(tmp_path):
+    command = [sys.executable, "-m", "gradwire.torch.run", "--save-plan", "/nowhere/plan.json", "x"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2 and "no plan can be written to /nowhere/plan.json" in done.stderr
 
 
 def test_gradwire_run_takes_auto_and_refuses_what_is_no_codec(tmp_path):

@@ -21,6 +21,7 @@ _HEARD = "heard"
 _RESIDUAL = "residual compression"
 _WAY = "way of "
 """Before the name of a layer."""
+_CHOICE = "choice"
 _STEP = "step"
 """Under this name a rank says that it exchanges gradients, from which step on."""
 
@@ -74,17 +75,22 @@ def check(
 
 
 def check_steps(
-    groups: Iterable[distributed.ProcessGroup], title: str, step: int, step_before: int
+    groups: Iterable[distributed.ProcessGroup],
+    title: str,
+    step: int,
+    step_before: int,
+    choice: str,
 ) -> None:
     """All ranks of the groups call it together, before an exchange of the model of this `title`.
 
-    Raises `ValueError` as `check` does unless they are at the same step, on which ways and random
-    numbers depend. Waits as long as an exchange does: this is part of one. `step_before` is where
-    this rank was before it loaded a checkpoint, and others still are if they have loaded none.
+    Raises `ValueError` as `check` does unless they are at the same step and have the same `choice`
+    of a plan, on which ways and random numbers depend. Waits as long as an exchange does: this is
+    part of one. `step_before` is where this rank was before it loaded a checkpoint, and others
+    still are if they have loaded none.
     """
     found = ""
     for group in groups:
-        found = _compare_steps(group, title, step, step_before, found)
+        found = _compare_steps(group, title, step, step_before, choice, found)
     if found:
         raise ValueError(
             f"gradwire: ranks do not agree: {found} of {title}; load checkpoints of the same step "
@@ -93,12 +99,19 @@ def check_steps(
 
 
 def _compare_steps(
-    group: distributed.ProcessGroup, title: str, step: int, step_before: int, found: str
+    group: distributed.ProcessGroup,
+    title: str,
+    step: int,
+    step_before: int,
+    choice: str,
+    found: str,
 ) -> str:
     """As `_compare`."""
     ranks = distributed.get_process_group_ranks(group)
     try:
-        texts = channels.of(group).all_gather_text(json.dumps({_STEP: step, _HEARD: found}))
+        texts = channels.of(group).all_gather_text(
+            json.dumps({_STEP: step, _CHOICE: _hash(choice), _HEARD: found})
+        )
         told = [_read(text, rank, _STEP) for text, rank in zip(texts, ranks, strict=True)]
     except distributed.DistBackendError as error:
         reason = str(error).removeprefix("gradwire: ")
@@ -112,13 +125,20 @@ def _compare_steps(
         return heard
     steps = [each[_STEP] for each in told]
     here = f"where rank {ranks[0]} is at step {steps[0]}"
-    return _joined(
+    differing = _joined(
         [
             f"rank {rank} is at step {at} {here}"
             for rank, at in zip(ranks, steps, strict=True)
             if at != steps[0]
         ]
     )
+    if differing:
+        return differing
+    choices = [each.get(_CHOICE) for each in told]
+    for rank, other in zip(ranks, choices, strict=True):
+        if other != choices[0]:
+            return f"rank {rank} goes on with another choice of a plan than rank {ranks[0]}"
+    return ""
 
 
 def _compare(

@@ -9,7 +9,7 @@ from weakref import finalize
 from torch.nn import Module
 
 from . import stats
-from ._native import Compression
+from ._native import Compression, Plan
 from .numbered import Numbered
 
 
@@ -28,9 +28,9 @@ def without_choice(state: Any) -> Any:
 def _set_state(compression: Compression, state: Any) -> None:
     done = stats.steps_of(compression)
     compression.step_before_load = compression.steps
+    compression.counters = without_choice(state)
     if isinstance(state, dict):
         compression.load_choice(state["plan"])
-    compression.counters = without_choice(state)
     if compare := getattr(compression, "compare_steps", None):
         compression.before_first_exchange = compare  # the first from here on
     compression.steps_of_earlier_runs = compression.steps - done
@@ -38,6 +38,7 @@ def _set_state(compression: Compression, state: Any) -> None:
 
 _all: Numbered[Module, Compression, Any] = Numbered(_state_of, _set_state)
 _stats_of_ended: list[stats.Stats] = []
+_plans_of_ended: list[tuple[int, Plan]] = []
 
 of = _all.get
 number = _all.number
@@ -64,6 +65,20 @@ def all_stats() -> list[stats.Stats]:
     return [each for each in every if each.steps] or every
 
 
+def all_plans() -> list[tuple[int, Plan]]:
+    """Of all models that there are, and of those there were, for which this rank speaks: by their
+    numbers, how they travelled."""
+    return [*_plans_of_ended, *(_plan_of(each) for each in _all if _has_plan(each))]
+
+
+def _has_plan(compression: Compression) -> bool:
+    return compression.who.is_first and compression.number is not None
+
+
+def _plan_of(compression: Compression) -> tuple[int, Plan]:
+    return compression.number, compression.chosen_plan or compression.plan
+
+
 def check_scaler() -> None:
     """Raises when a loss is scaled while feedback keeps something, or will."""
     if any(each.has_feedback() for each in _all):
@@ -86,3 +101,5 @@ def _keep_stats(compression: Compression) -> None:
     found = stats.of(compression)
     if found.steps:
         _stats_of_ended.append(found)
+        if _has_plan(compression):
+            _plans_of_ended.append(_plan_of(compression))

@@ -147,7 +147,8 @@ def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
         model = owner()
         compression = compressions.of(model)
         at = compression.steps, compression.step_before_load
-        agreement.check_steps([model.process_group], title, *at)
+        chosen = compression.save_choice()
+        agreement.check_steps([model.process_group], title, *at, chosen)
 
     return compare
 

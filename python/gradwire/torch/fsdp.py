@@ -42,6 +42,7 @@ def compress(model: FSDPModule, chosen: settings.Settings, weights: str | None) 
     _compare(sharded, chosen, weights)
     compression = compressions.of(model) or _held(model, sharded, chosen)
     compression.before_first_exchange = compression.compare_steps
+    _let_choose(sharded, compression, chosen)
     compression.number = compressions.number(model)
     _apply(compression.number, sharded, compression, chosen)
     _install(groups, compression, weights)
@@ -61,6 +62,7 @@ def _compress_from_first_exchange(model: FSDPModule, chosen: settings.Settings) 
     def before_first_exchange() -> None:
         _compare(sharded, chosen, None)
         compression = compressions.of(owner())
+        _let_choose(sharded, compression, chosen)
         compression.number = compressions.number(owner())
         _apply(compression.number, sharded, compression, chosen)
         _report(sharded, compression, chosen)
@@ -215,7 +217,8 @@ def _comparison_of_steps(model: FSDPModule, sharded: _Sharded) -> Callable[[], N
     def compare() -> None:
         compression = compressions.of(owner())
         at = compression.steps, compression.step_before_load
-        agreement.check_steps(sharded.process_groups, sharded.title, *at)
+        chosen = compression.save_choice()
+        agreement.check_steps(sharded.process_groups, sharded.title, *at, chosen)
 
     return compare
 
@@ -227,13 +230,12 @@ def _apply(
     chosen: settings.Settings,
 ) -> None:
     compression.set_seed(chosen.seed)
-    if number is not None:  # before, some ranks may not be there
-        _let_choose(sharded, compression, chosen)
     compression.plan = compression.chosen_plan or sharded.plan(chosen)
     compression.set_rules(sharded.parameters, prefix=f"{number}/", plan=compression.plan)
 
 
 def _let_choose(sharded: _Sharded, compression: FsdpCompression, chosen: settings.Settings) -> None:
+    """Once all ranks are there, and before what a checkpoint has is loaded."""
     if not chosen.is_auto:
         compression.choose_no_more()
         return

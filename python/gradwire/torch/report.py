@@ -28,6 +28,8 @@ FSDP1 = (
     "FSDP1 (FullyShardedDataParallel), which gradwire does not compress: use fully_shard and "
     "gradwire.torch.compress(model), or DistributedDataParallel"
 )
+_COMPRESSED = 1.02
+"""What an exact exchange sends instead of what was sent, if anything was compressed at all."""
 _log = logging.getLogger("gradwire")
 _joined: list[tuple[int, int]] = []
 """Rank and ranks of the groups that were made while gradwire was asked for."""
@@ -76,7 +78,11 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str], p
         ways.append("the others exactly")
     ranks = "one rank" if found.who.ranks == 1 else f"{found.who.ranks} ranks"
     more = _from_step(chosen, trained)
-    if found.who.ranks > 1 and any(plan.stages_of(name)[-1][2] == on_trial for name in sizes):
+    if (
+        found.who.ranks > 1
+        and not found.choice
+        and any(plan.stages_of(name)[-1][2] == on_trial for name in sizes)
+    ):
         more = " at first, while plans are tried"
     if isinstance(chosen, residual_settings.Settings):
         more += _none_sparse(sizes, last)
@@ -91,20 +97,22 @@ def choices_of(compression: Compression) -> Callable[[str], None]:
         compression = owner()
         if compression and compression.who.is_first:
             _say(f"{compression.who.model}, step {compression.steps - 1}: {outcome}")
-            _save_plan(compression)
+            _save_plan(compression.number, compression.chosen_plan)
 
     return hear
 
 
-def _save_plan(compression: Compression) -> None:
+def _save_plan(number: int, plan: Plan) -> None:
     """Where the user wants it; behind the first model's with the number of a later one."""
     if not (path := settings.saved_plan_path()):
         return
-    if number := compression.number:
+    if number:
         stem, suffix = os.path.splitext(path)
         path = f"{stem}-{number}{suffix}"
+    unfinished = Path(f"{path}.unfinished")
     try:
-        Path(path).write_text(compression.chosen_plan.json())
+        unfinished.write_text(plan.json())
+        unfinished.replace(path)
     except OSError as error:
         _log.warning("gradwire: cannot write the plan to %s: %s", path, error)
 
@@ -207,6 +215,8 @@ def at_end() -> None:
             _say(f"{found.who.model}: {_outcome(found)}")
     if not every and _joined and _joined[0][0] == 0:
         _say(f"nothing was compressed, because {_why_nothing()}")
+    for number, plan in compressions.all_plans():
+        _save_plan(number, plan)
     for (pattern, place), matched in _patterns.items():
         if not matched:
             _say(f"no layer of any model matched {pattern!r} of {place}")
@@ -222,6 +232,8 @@ def _outcome(found: Stats) -> str:
         f"{human(found.bytes)} ({found.ratio:.1f} times less)"
     )
     if all(gradwire.codec(layer.codec).traits.lossless for layer in found.layers.values()):
+        if found.ratio > _COMPRESSED:
+            return f"{sent}; at the end all layers travelled exactly"
         return f"{sent}: nothing was compressed, because all layers travel exactly"
     return sent
 

@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         type=os.path.abspath,
         default=settings.saved_plan_path() or None,
         metavar="FILE",
-        help="Write how gradients travelled with --codec auto, for --plan: a run with that file "
-        "gives the same bits.",
+        help="Write how gradients travelled, also while plans were tried, for --plan: a run with "
+        "that file gives the same bits.",
     )
     ours.add_argument(
         "--residual",
@@ -163,6 +163,7 @@ def _obstacle(options: argparse.Namespace) -> str | None:
     try:
         settings.from_environment()
         settings.check_trace()
+        settings.check_saved_plan()
         for_residual = {"--warmup": settings.warmup(), "--clip": settings.clip()}
         if settings.residual_density() is None:
             for flag, value in for_residual.items():

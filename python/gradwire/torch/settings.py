@@ -238,6 +238,16 @@ def saved_plan_path() -> str:
     return os.environ.get("GRADWIRE_SAVE_PLAN", "")
 
 
+def check_saved_plan() -> None:
+    """Raises where no plan can be written."""
+    if path := saved_plan_path():
+        folder = os.path.dirname(path) or "."
+        if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+            raise ValueError(
+                f"no plan can be written to {path}: there is no such folder to write to"
+            )
+
+
 def secret() -> str:
     """Of the job, for encryption: ``GRADWIRE_SECRET``."""
     return os.environ.get("GRADWIRE_SECRET", "")

@@ -32,7 +32,7 @@ about itself, and at the end one with what all ranks measured, means over ranks:
     plan              how gradients travelled (docs/plan.md), of methods of gradwire
 
 The first steps, at most WARMUP_STEPS, count for losses alone. The method auto first trains until it
-has chosen, which counts for nothing.
+has chosen, and any method of gradwire for --settle steps, which count for nothing.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class Trainer:
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self._interface = options.interface
         self._method = options.method
+        self._settle = options.settle
         torch.manual_seed(options.seed)
         model = recipe.model().train()
         self.parameters = models.parameters_of(model)
@@ -152,9 +153,12 @@ class Trainer:
         self.measured.wire_bytes.append(self._sent_bytes() - sent)
 
     def choose(self) -> None:
-        """Trains until it has found out how its gradients should travel."""
-        for _ in range(MOST_STEPS_UNTIL_CHOICE if self._method == "auto" else 0):
-            if self.choice()["choice"]:
+        """Trains until it has found out how its gradients should travel. Other codecs train as many
+        steps as `settle` says, so that gradients are alike."""
+        if not methods.is_gradwire(self._method):
+            return
+        for step in range(MOST_STEPS_UNTIL_CHOICE):
+            if step >= self._settle and self.choice().get("choice", "none to wait for"):
                 break
             self._update(*next(self._batches))
         self.measured = Measured()
@@ -302,6 +306,8 @@ def parse_options() -> argparse.Namespace:
     )
     add("--optimizer", choices=recipes.OPTIMIZERS, default="adamw")
     add("--steps", type=int, default=50)
+    add("--settle", type=int, default=0,
+        help="steps before those, which count for nothing, of methods of gradwire")  # fmt: skip
     add("--seed", type=int, default=0)
     add("--batch", type=int, default=0, help="images, or rows of text, per rank; 0: the model's")
     add("--evaluate", action="store_true", help="and test the model on what it has not seen")

@@ -31,6 +31,7 @@ constexpr unsigned kDefaultRanks = 4;
 struct Options {
   std::string model = "words";
   std::string methods = "gloo,fp16,bf16,powersgd,grid:step=0.5,uniform:bits=4,bucket=128";
+  unsigned settle = 0;
   unsigned hosts = 0;
   std::string link = "1gbit";
   unsigned ranks = 0;
@@ -87,6 +88,7 @@ class Training {
                            .method = method,
                            .optimizer = options_.optimizer,
                            .steps = options_.steps,
+                           .settle = options_.settle,
                            .seed = seed,
                            .batch = options_.batch,
                            .evaluate = options_.evaluate,
@@ -304,6 +306,8 @@ void add_options(CLI::App& command, Options& options) {
       ->excludes(&hosts);
   command.add_option("--steps", options.steps, "Steps of each training (default: 50)")
       ->check(CLI::Range(2U, 1000000U));
+  command.add_option("--settle", options.settle,
+                     "Steps before those, which do not count, of methods of gradwire (default: 0)");
   command.add_option("--seeds", options.seeds, "Trainings of each method (default: 1)")
       ->check(CLI::Range(1U, 1000U));
   command.add_option("--batch", options.batch, "Images, or rows of text, per rank (default: few)")

@@ -15,6 +15,7 @@ struct TrainingJob {
   std::string method{};
   std::string optimizer = "adamw";
   unsigned steps = 50;
+  unsigned settle = 0;  ///< steps before those, of methods of gradwire
   unsigned seed = 0;
   unsigned batch = 0;  ///< 0: as the model has it
   bool evaluate = false;
