@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 METHODS = ["auto", "gloo", "uniform:bits=4,bucket=128", "grid:step=0.5"]
 MODELS = ["vgg", "transformer", "words", "resnet"]
 LINKS = ["memory", "none", "10gbit", "1gbit", "100mbit"]
+SETTLE = 120
+"""Steps before those that count, of auto, which needs fewer for its choice, and of codecs alike: how
+many bytes a codec sends changes while a model learns."""
 SLOW_STEPS = 10
 """Of trainings whose steps take seconds without compression."""
 
@@ -26,15 +29,8 @@ def train(model: str, link: str, options: argparse.Namespace) -> dict:
     place = ["--ranks", "2"] if link == "memory" else ["--hosts", "2", "--link", link]
     steps = SLOW_STEPS if link == "100mbit" else options.steps
     command = [options.program, "bench", "train", "--model", model, *place]
-    command += [
-        "--methods",
-        ",".join(METHODS),
-        "--steps",
-        steps,
-        "--seeds",
-        options.seeds,
-        "--json",
-    ]
+    command += ["--methods", ",".join(METHODS), "--steps", steps, "--seeds", options.seeds]
+    command += ["--settle", SETTLE, "--json"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(done.stderr)
