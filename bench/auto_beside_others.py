@@ -19,8 +19,8 @@ METHODS = ["auto", "gloo", "uniform:bits=4,bucket=128", "grid:step=0.5"]
 MODELS = ["vgg", "transformer", "words", "resnet"]
 LINKS = ["memory", "none", "10gbit", "1gbit", "100mbit"]
 SETTLE = 120
-"""Steps before those that count, of auto, which needs fewer for its choice, and of codecs alike: how
-many bytes a codec sends changes while a model learns."""
+"""Steps before those that count, of auto, which needs fewer for its choice, and of codecs alike:
+how many bytes a codec sends changes while a model learns."""
 SLOW_STEPS = 10
 """Of trainings whose steps take seconds without compression."""
 

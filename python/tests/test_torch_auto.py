@@ -483,6 +483,16 @@ def test_a_plan_that_cannot_be_written_is_said_before_the_start(tmp_path):
     assert done.returncode == 2 and "no plan can be written to /nowhere/plan.json" in done.stderr
 
 
+def refused_alone(rank: int, arguments: dict) -> None:
+    with pytest.raises(ValueError, match="write 'auto' alone, for a whole model"):
+        gradwire.torch.compress(Ddp(make()), **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"codec": "auto+feedback"}, {"codecs": {"0.*": "auto"}}])
+def test_auto_stands_alone(arguments):
+    on_ranks(1, refused_alone, arguments)
+
+
 def test_gradwire_run_takes_auto_and_refuses_what_is_no_codec(tmp_path):
     assert "while plans are tried" in run(tmp_path, "--codec", "auto")
     command = [sys.executable, "-m", "gradwire.torch.run", "--codec", "automatic", "x.py"]

@@ -228,6 +228,11 @@ def checked_choice(text: str) -> str:
 
 def checked_way(text: str) -> str:
     """Raises for what is none, or what `compress` cannot do."""
+    if text.lower().startswith(AUTO):
+        raise ValueError(
+            f"'{text}': write {AUTO!r} alone, for a whole model: it takes no keys and no feedback, "
+            "and is no codec of single layers"
+        )
     if Way(text).momentum:
         raise ValueError(f"'{text}' {_WHY_NO_MOMENTUM}")
     return text

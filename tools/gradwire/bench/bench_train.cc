@@ -258,6 +258,10 @@ void show_as_table(const Json& report) {
       report["hosts"] == 0 ? "on the loopback or by gradwire itself (shared memory)"
                            : "by the kernel at its interface"));
   for (const Json& row : report["rows"]) {
+    if (row["method"] != "auto") continue;
+    print_note("auto trained until it had chosen before these steps: its loss is no comparison.");
+  }
+  for (const Json& row : report["rows"]) {
     if (row["replicas_equal"]) continue;
     print_note(fmt::format("The ranks' models differ after {}.", row["method"].get<std::string>()));
   }
