@@ -368,8 +368,8 @@ GRADWIRE_API void gradwire_communicator_destroy(gradwire_communicator* communica
 GRADWIRE_API uint32_t gradwire_communicator_rank(const gradwire_communicator* communicator);
 GRADWIRE_API uint32_t gradwire_communicator_size(const gradwire_communicator* communicator);
 // 0 also when hosts have different numbers of ranks.
-GRADWIRE_API uint32_t gradwire_communicator_ranks_per_host(
-    const gradwire_communicator* communicator);
+GRADWIRE_API uint32_t
+gradwire_communicator_ranks_per_host(const gradwire_communicator* communicator);
 
 // One tensor of an operation. `data` is read and written until the operation is done; everything
 // else may go when the call returns.

@@ -74,8 +74,8 @@ TEST_F(Environment, unknown_variable_is_refused_and_known_ones_are_listed) {
 TEST_F(Environment, variables_of_torch_are_known_whatever_they_hold) {
   for (const char* name :
        {"GRADWIRE", "GRADWIRE_CLIP", "GRADWIRE_CODEC", "GRADWIRE_CONNECT_TIMEOUT", "GRADWIRE_EXACT",
-        "GRADWIRE_INTERFACE", "GRADWIRE_PLAN", "GRADWIRE_RESIDUAL", "GRADWIRE_SAVE_PLAN", "GRADWIRE_SECRET",
-        "GRADWIRE_SUMMARY", "GRADWIRE_TRACE", "GRADWIRE_WARMUP"}) {
+        "GRADWIRE_INTERFACE", "GRADWIRE_PLAN", "GRADWIRE_RESIDUAL", "GRADWIRE_SAVE_PLAN",
+        "GRADWIRE_SECRET", "GRADWIRE_SUMMARY", "GRADWIRE_TRACE", "GRADWIRE_WARMUP"}) {
     setenv(name, "whatever", 1);
     EXPECT_EQ(message(ErrorCode::invalid_argument), "") << name;
     unsetenv(name);
