@@ -14,8 +14,8 @@ namespace {
 constexpr double kClassesPerOctave = 2;  // sizes of one class have the same front
 
 const Codec& exact_codec() {
-  static const Codec codec = Codec::parse("none");
-  return codec;
+  static const Codec kExact = Codec::parse("none");
+  return kExact;
 }
 
 bool lossy_computing(const Load& load) {
@@ -43,9 +43,10 @@ std::vector<Candidate> unbeaten(const std::vector<Candidate>& all) {
   for (std::size_t i = 0; i < all.size(); ++i) order.emplace_back(all_seconds(all[i]), i);
   std::ranges::sort(order);
   std::vector<Candidate> front;
-  for (const auto& [sum, i] : order) {
-    const auto beaten = [&](const Candidate& other) { return beats(other, all[i]); };
-    if (std::ranges::none_of(front, beaten)) front.push_back(all[i]);
+  for (const auto& place : order) {
+    const Candidate& each = all[place.second];
+    const auto beaten = [&](const Candidate& other) { return beats(other, each); };
+    if (std::ranges::none_of(front, beaten)) front.push_back(each);
   }
   std::ranges::stable_sort(front, [](const Candidate& a, const Candidate& b) {
     return std::pair(a.encodings, a.seconds) < std::pair(b.encodings, b.seconds);
@@ -179,7 +180,7 @@ const std::vector<Candidate>& Candidates::front_of_class(std::size_t elements) {
     const auto typical = static_cast<std::size_t>(std::exp2(number / kClassesPerOctave));
     std::vector<Candidate> all;
     for (std::uint32_t way = 0; way < ways_.size(); ++way) add_placements(way, typical, all);
-    found->second = unbeaten(std::move(all));
+    found->second = unbeaten(all);
   }
   return found->second;
 }
