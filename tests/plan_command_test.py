@@ -8,6 +8,7 @@ Run directly, by ctest or by pytest; needs no packages.
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -83,17 +84,23 @@ class PlanCommand(unittest.TestCase):
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return str(path)
 
-    def gradwire(self, *arguments: str) -> subprocess.CompletedProcess:
+    def gradwire(self, *arguments: str, memory: int = 0) -> subprocess.CompletedProcess:
+        """Of so many bytes at most, if any."""
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
         return subprocess.run(
             [str(PROGRAM), *arguments],
+            preexec_fn=limit if memory else None,
             capture_output=True,
             text=True,
             env={k: v for k, v in os.environ.items() if not k.startswith("GRADWIRE_")},
             timeout=DEADLINE_SECONDS,
         )
 
-    def output_of(self, *arguments: str) -> str:
-        done = self.gradwire(*arguments)
+    def output_of(self, *arguments: str, memory: int = 0) -> str:
+        done = self.gradwire(*arguments, memory=memory)
         self.assertEqual((0, ""), (done.returncode, done.stderr), arguments)
         return done.stdout
 
@@ -160,6 +167,24 @@ class Sweep(PlanCommand):
             self.assertIn(wanted, texts)
         self.assertTrue(any("a <&> b" in text for text in texts), texts)
         self.assertTrue(any(text.startswith("uniform") for text in texts), texts)
+
+    def test_curves_end_where_steps_are_not_finite(self):
+        path = self.folder / "sweep.svg"
+        idle = WORKLOAD | {"forward_seconds": 0, "backward_seconds": 0}
+        idle["tensors"] = [tensor | {"ready_seconds": 0} for tensor in WORKLOAD["tensors"]]
+        for arguments, points in [
+            (["--model", "lstm", "--sweep", "hosts=1:4"], 2),  # a single rank compresses nothing
+            (["--model", "lstm", "--most-error", "0", "--sweep", "hosts=2:4"], 0),
+            (["--workload", self.write("w.json", idle), "--sweep", "hosts=1:4"], 2),
+        ]:
+            with self.subTest(arguments):
+                self.output_of("plan", *arguments, "--picture", str(path), memory=1_500_000_000)
+                elements = list(xml.etree.ElementTree.parse(path).iter())
+                curves = [e.get("points") for e in elements if e.tag.endswith("polyline")]
+                self.assertEqual(points, len(curves[-1].split()))
+                self.assertNotRegex(path.read_text(), "inf|nan")
+                names = [element.text for element in elements]
+                self.assertEqual(points > 0, "all compressed" in names)
 
     def test_what_cannot_be_varied_is_refused(self):
         for sweep, pattern in [
