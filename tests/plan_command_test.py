@@ -213,6 +213,17 @@ class Sweep(PlanCommand):
         self.assert_refused("give --model", "plan", "--workload", workload, "--sweep", "step=1:2")
 
 
+class Table(PlanCommand):
+    def test_what_no_choice_has_is_a_dash(self):
+        for arguments in (["--hosts", "1"], ["--most-error", "0"]):
+            table = self.output_of("plan", "--model", "lstm", *arguments)
+            self.assertRegex(table, r"(?m)^ *compressed, the same for all +-$")
+            self.assertNotRegex(table, r"\b(inf|nan)\b")
+        table = self.output_of(*"plan --model lstm --sweep hosts=1:2".split())
+        self.assertRegex(table, r"(?m)^ *1 +[\d.]+ +[\d.]+ +- +[\d.]+ +1.00 ")
+        self.assertNotRegex(table, r"\b(inf|nan)\b")
+
+
 class Timeline(PlanCommand):
     def test_spans_are_on_the_tracks_of_what_they_keep_busy(self):
         path = self.folder / "step.json"

@@ -40,13 +40,13 @@ std::vector<BucketStep> bucket_steps(const PlanningInput& input, const Planned& 
                          selection_options(input, plan.costs), kBucketMebibytes);
 }
 
-std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
-
 void print_table(const Options& options, const Planned& plan,
                  const std::vector<BucketStep>& buckets) {
   const double step = plan.selection.step_seconds;
   const auto beside = [&](const char* what, double seconds) {
-    fmt::print("  {:<28} {:>9} ms  {:.2f} x\n", what, milliseconds(seconds), seconds / step);
+    const std::string time = milliseconds(seconds);
+    fmt::print("  {:<28} {:>9}{}\n", what, time,
+               time == "-" ? "" : fmt::format(" ms  {} x", ratio(seconds, step)));
   };
   fmt::print("{}: {} tensors {}; costs: {}\n\n", plan.workload.name, plan.workload.tensors.size(),
              text_of(options.input.cluster), plan.costs.source);

@@ -124,6 +124,15 @@ std::string text_of(const Cluster& cluster) {
                      counted(cluster.ranks_per_host, "rank"), cluster.hosts == 1 ? "" : " each");
 }
 
+std::string milliseconds(double seconds) {
+  return std::isfinite(seconds) ? fmt::format("{:.2f}", 1e3 * seconds) : "-";
+}
+
+std::string ratio(double seconds, double by_seconds) {
+  const double quotient = seconds / by_seconds;
+  return std::isfinite(quotient) ? fmt::format("{:.2f}", quotient) : "-";
+}
+
 void add_planning_options(CLI::App& command, PlanningInput& input) {
   CLI::Option& model = *command.add_option(
       "--model", input.model,

@@ -56,6 +56,11 @@ std::string counted(std::uint32_t count, const char* what);
 /// "on 4 hosts with 2 ranks each", "on 1 host with 8 ranks".
 std::string text_of(const Cluster& cluster);
 
+/// "12.34"; "-" of what no choice has: of one rank, all compressed.
+std::string milliseconds(double seconds);
+/// Of two times, "1.25"; "-" where that is no number.
+std::string ratio(double seconds, double by_seconds);
+
 /// Throws `Error(io)` if it cannot be read.
 std::string read_text(const std::string& path);
 /// Throws `Error(io)` if it cannot be written.

@@ -130,8 +130,6 @@ struct Simulation {
   std::vector<Scale> scaling;
 };
 
-std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
-
 /// Of a step, how long something is busy.
 void add_row(TextTable& table, const std::string& name, double seconds, double step) {
   if (seconds == 0) return;
