@@ -224,6 +224,20 @@ class Table(PlanCommand):
         self.assertNotRegex(table, r"\b(inf|nan)\b")
 
 
+class WrittenPlan(PlanCommand):
+    def test_a_trace_has_no_names_for_it(self):
+        trace = self.write("trace.json", {"traceEvents": [function(100, 50), gradient(120)]})
+        path = self.folder / "plan.json"
+        self.assert_refused(
+            "-o needs the layers' names.*--workload.*gradwire run without --plan",
+            *f"plan --profile {trace} -o {path}".split(),
+        )
+        self.assertFalse(path.exists())
+        workload = self.write("w.json", WORKLOAD)
+        self.output_of("plan", "--workload", workload, "-o", str(path))
+        self.assertIn("head", [layer["layers"] for layer in json.loads(path.read_text())["layers"]])
+
+
 class Timeline(PlanCommand):
     def test_spans_are_on_the_tracks_of_what_they_keep_busy(self):
         path = self.folder / "step.json"

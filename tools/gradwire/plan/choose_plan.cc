@@ -134,7 +134,17 @@ void check_given_once(const CLI::App& command, const std::string& sweep) {
               fmt::format("--{0} and a sweep of {0} do not go together: leave one of them", key));
 }
 
+/// A plan holds for layers by their names, of which a trace knows none.
+void check_names_known(const Options& options) {
+  if (options.output.empty() || options.input.profile.empty()) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      "-o needs the layers' names, which a trace does not have: give a --workload file "
+      "that has them, or let the training choose by itself, by gradwire run without --plan");
+}
+
 void run(const Options& options) {
+  check_names_known(options);
   if (!options.sweep.empty()) {
     return show_sweep(options.input, {options.sweep, options.picture, options.json});
   }
@@ -177,7 +187,8 @@ void add_plan(CLI::App& gradwire) {
       "  gradwire plan --model resnet50 --hosts 4 --link 10gbit\n"
       "  gradwire plan --model vgg16 --hosts 8 --ranks-per-host 8 --costs testbed-b --codec sign\n"
       "  gradwire plan --model bert-base --link 10gbit --bucket-mb 25 --most-error 0.02\n"
-      "  gradwire plan --profile trace.json --costs costs.json --link 1gbit -o plan.json\n"
+      "  gradwire plan --profile trace.json --costs costs.json --link 1gbit\n"
+      "  gradwire plan --workload model.json --costs costs.json -o plan.json\n"
       "  gradwire plan --model bert-base --hosts 8 --sweep link=100mbit:100gbit --picture "
       "sweep.svg\n"
       "  gradwire plan --model resnet50 --link 1gbit --trace step.pftrace");
