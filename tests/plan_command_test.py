@@ -237,6 +237,22 @@ class WrittenPlan(PlanCommand):
         self.output_of("plan", "--workload", workload, "-o", str(path))
         self.assertIn("head", [layer["layers"] for layer in json.loads(path.read_text())["layers"]])
 
+    def test_costs_of_two_devices_give_a_plan_that_gradwire_executes(self):
+        path = str(self.folder / "plan.json")
+        choice = "--model vgg16 --ranks-per-host 8 --costs testbed-b --codec sign".split()
+        both = self.json_of("plan", *choice, "--hosts", "8")
+        self.assertTrue(any("@other" in tensor["way"] for tensor in both["tensors"]))
+        table = self.output_of("plan", *choice, "--hosts", "8", "-o", path)
+        self.assertRegex(table, "Without the second device of these costs")
+        self.assertNotIn("@other", table + Path(path).read_text())
+        self.output_of("inspect", path)
+        one = self.json_of("plan", *choice, "--hosts", "8", "-o", path)
+        found = self.json_of("simulate", *choice, "--ranks", "64", "--plan", path)
+        self.assertAlmostEqual(one["predicted_seconds"], found["predicted_seconds"], places=9)
+        self.assertGreater(one["predicted_seconds"], both["predicted_seconds"])
+        cpu = self.output_of(*"plan --model lstm -o".split(), path)
+        self.assertNotIn("second device", cpu)
+
 
 class Timeline(PlanCommand):
     def test_spans_are_on_the_tracks_of_what_they_keep_busy(self):

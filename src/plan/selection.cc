@@ -111,10 +111,9 @@ Baselines baselines(const Workload& workload, const Cluster& cluster, const Cost
   Prices prices(joined, sharing_of(costs), fronts);
   prices.adapt(kBoundRounds);
   result.least_seconds = prices.least_seconds();
-  Costs free = costs;
+  Costs free = costs.without_other_device();
   for (auto& [spec, codec] : free.codecs) {
     codec.encode = codec.decode = codec.preparation = CostTable();
-    codec.other_encode = codec.other_decode = CostTable();
   }
   result.bound_seconds = select(workload, cluster, free, options).step_seconds;
   return result;

@@ -83,6 +83,10 @@ void print_table(const Options& options, const Planned& plan,
                     best.mebibytes, milliseconds(best.step_seconds), usual.mebibytes,
                     milliseconds(usual.step_seconds)));
   }
+  if (plan.second_device_left_out) {
+    print_note(
+        "Without the second device of these costs, as gradwire executes no plan that uses it");
+  }
   if (small > 0)
     print_note(fmt::format("{} small tensors travel with these; --all shows them", small));
 }
@@ -148,7 +152,9 @@ void run(const Options& options) {
   if (!options.sweep.empty()) {
     return show_sweep(options.input, {options.sweep, options.picture, options.json});
   }
-  const Planned found = make_plan(options.input, workload_of(options.input));
+  PlanningInput input = options.input;
+  input.one_device = !options.output.empty();
+  const Planned found = make_plan(input, workload_of(input));
   if (!options.output.empty()) {
     write_text(options.output, plan_of(found.workload, found.selection).json());
   }

@@ -109,6 +109,10 @@ Planned make_plan(const PlanningInput& input, Workload workload) {
   Planned planned;
   planned.workload = std::move(workload);
   planned.costs = costs_of(input);
+  if (input.one_device && planned.costs.has_other_device()) {
+    planned.costs = planned.costs.without_other_device();
+    planned.second_device_left_out = true;
+  }
   const SelectionOptions selecting = selection_options(input, planned.costs);
   planned.selection = select(planned.workload, input.cluster, planned.costs, selecting);
   planned.baselines = baselines(planned.workload, input.cluster, planned.costs, selecting);

@@ -29,6 +29,7 @@ struct PlanningInput {
   std::uint32_t most_encodings = 4;
   std::optional<double> most_error;
   std::optional<std::size_t> most_compressions;
+  bool one_device = false;           ///< as gradwire executes: without a second one of the costs
   std::size_t bucket_mebibytes = 0;  ///< 0: gradients are exchanged as they are ready
 };
 
@@ -47,6 +48,7 @@ struct Planned {
   Costs costs;
   Selection selection;
   Baselines baselines;
+  bool second_device_left_out = false;  ///< that the costs have
 };
 
 Planned make_plan(const PlanningInput& input, Workload workload);
