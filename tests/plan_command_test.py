@@ -253,6 +253,23 @@ class WrittenPlan(PlanCommand):
         cpu = self.output_of(*"plan --model lstm -o".split(), path)
         self.assertNotIn("second device", cpu)
 
+    def test_biased_codecs_have_feedback(self):
+        path = self.folder / "plan.json"
+        choice = "plan --model vgg16 --costs testbed-a --link 1gbit --codec".split()
+        found = self.json_of(*choice, "sign", "-o", str(path))
+        self.assertEqual(found, self.json_of(*choice, "sign+feedback", "-o", str(path)))
+        ways = {tensor["name"]: tensor["way"] for tensor in found["tensors"]}
+        lossy = [way for way in ways.values() if way.startswith("sign")]
+        self.assertTrue(lossy)
+        self.assertTrue(all("+feedback+route:" in way for way in lossy), lossy)
+        exact = [way for way in ways.values() if way.startswith("none")]
+        self.assertFalse([way for way in exact if "feedback" in way])
+        for layer in json.loads(path.read_text())["layers"]:
+            self.assertEqual(ways[layer["layers"]], layer["way"])
+        self.assertRegex(self.output_of(*choice, "sign"), r"(?m)^classifier.* sign\S+\+feedback ")
+        for codec in ("sign+route:sra", "sign+feedback:momentum=0.9"):
+            self.assert_refused("name the codec alone, as in sign$", *choice, codec)
+
 
 class Timeline(PlanCommand):
     def test_spans_are_on_the_tracks_of_what_they_keep_busy(self):

@@ -40,6 +40,13 @@ std::vector<BucketStep> bucket_steps(const PlanningInput& input, const Planned& 
                          selection_options(input, plan.costs), kBucketMebibytes);
 }
 
+/// How a tensor travels, without its route.
+std::string codec_of(const Choice& choice) {
+  Way way = choice.way();
+  way.route.clear();
+  return way.text();
+}
+
 void print_table(const Options& options, const Planned& plan,
                  const std::vector<BucketStep>& buckets) {
   const double step = plan.selection.step_seconds;
@@ -71,7 +78,7 @@ void print_table(const Options& options, const Planned& plan,
       continue;
     }
     table.add_row({tensor.name, std::to_string(tensor.elements), milliseconds(tensor.ready_seconds),
-                   choice.codec.spec(), name_of(choice.option), choice.reason});
+                   codec_of(choice), name_of(choice.option), choice.reason});
   }
   print(table);
   if (!buckets.empty()) {

@@ -88,13 +88,28 @@ Costs costs_of(const PlanningInput& input) {
   return costs;
 }
 
+namespace {
+
+/// `sign+feedback` is the same as `sign`: the planner gives feedback to codecs that need it.
+Codec parse_codec(const std::string& text) {
+  const Way way = Way::parse(text);
+  const bool plain = !way.feedback || *way.feedback == Feedback{};
+  if (way.route.empty() && plain) return way.codec;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--codec '{}': the planner chooses routes, and feedback has no keys "
+                          "here: name the codec alone, as in {}",
+                          text, Way{.codec = way.codec}.short_text()));
+}
+
+}  // namespace
+
 SelectionOptions selection_options(const PlanningInput& input, const Costs& costs) {
   SelectionOptions options{.codecs = {},
                            .most_encodings = input.most_encodings,
                            .most_error = input.most_error,
                            .most_compressions = input.most_compressions};
   for (const std::string& spec : input.codecs) {
-    options.codecs.push_back(Codec::parse(spec));
+    options.codecs.push_back(parse_codec(spec));
     static_cast<void>(costs.codec(options.codecs.back()));
   }
   if (options.codecs.empty()) options.codecs = codecs_without_feedback(costs);
