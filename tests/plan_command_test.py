@@ -437,6 +437,18 @@ class BrokenInput(PlanCommand):
         self.assert_both_refuse("--step", *"--model lstm --step -1".split())
         self.assert_both_refuse("--step", *"--model lstm --step nan".split())
 
+    def test_numbers_out_of_range_are_said_shortly(self):
+        for option, value in [
+            ("--step", "0"),
+            ("--step", "1e300"),
+            ("--most-error", "nan"),
+            ("--most-error", "-1"),
+            ("--most-compressions", "-1"),
+        ]:
+            with self.subTest(option=option, value=value):
+                pattern = f"{option}: '{value}' must be a number from [^ ]+ to 1000000000;"
+                self.assert_both_refuse(pattern, "--model", "lstm", option, value)
+
     def test_files_that_are_not_there_are_named(self):
         for option in ("--profile", "--workload"):
             done = self.gradwire("plan", option, "/nowhere.json")

@@ -152,6 +152,20 @@ std::string ratio(double seconds, double by_seconds) {
   return std::isfinite(quotient) ? fmt::format("{:.2f}", quotient) : "-";
 }
 
+namespace {
+
+/// A range said in a few words, which not-a-number is outside of.
+CLI::Validator number_within(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    double number = 0;
+    if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most) return "";
+    return fmt::format("'{}' must be a number from {} to {}", text, least, most);
+  };
+  return CLI::Validator(check, "", "");
+}
+
+}  // namespace
+
 void add_planning_options(CLI::App& command, PlanningInput& input) {
   CLI::Option& model = *command.add_option(
       "--model", input.model,
@@ -166,7 +180,7 @@ void add_planning_options(CLI::App& command, PlanningInput& input) {
       .add_option("--step", input.step_milliseconds,
                   "Milliseconds that the model computes in a step (default: a V100's, about)")
       ->needs(&model)
-      ->check(CLI::PositiveNumber);
+      ->check(number_within(1e-3, 1e9));
   command.add_option("--link", input.link,
                      "Their links: 1gbit, 25gbit, ... (default: as the costs have it)");
   command.add_option("--costs", input.costs,
@@ -182,9 +196,11 @@ void add_planning_options(CLI::App& command, PlanningInput& input) {
   command
       .add_option("--most-error", input.most_error,
                   "Squared error of a layer, as a share of its squares (docs/plan.md)")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--most-compressions", input.most_compressions,
-                     "Layers that may be compressed in a step (default: all)");
+      ->check(number_within(0, 1e9));
+  command
+      .add_option("--most-compressions", input.most_compressions,
+                  "Layers that may be compressed in a step (default: all)")
+      ->check(number_within(0, 1e9));
   command
       .add_option("--bucket-mb", input.bucket_mebibytes,
                   "DDP's bucket_cap_mb (default: gradients one by one)")
