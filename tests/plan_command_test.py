@@ -8,6 +8,7 @@ Run directly, by ctest or by pytest; needs no packages.
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -83,17 +84,23 @@ class PlanCommand(unittest.TestCase):
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return str(path)
 
-    def gradwire(self, *arguments: str) -> subprocess.CompletedProcess:
+    def gradwire(self, *arguments: str, memory: int = 0) -> subprocess.CompletedProcess:
+        """Of so many bytes at most, if any."""
+
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+
         return subprocess.run(
             [str(PROGRAM), *arguments],
+            preexec_fn=limit if memory else None,
             capture_output=True,
             text=True,
             env={k: v for k, v in os.environ.items() if not k.startswith("GRADWIRE_")},
             timeout=DEADLINE_SECONDS,
         )
 
-    def output_of(self, *arguments: str) -> str:
-        done = self.gradwire(*arguments)
+    def output_of(self, *arguments: str, memory: int = 0) -> str:
+        done = self.gradwire(*arguments, memory=memory)
         self.assertEqual((0, ""), (done.returncode, done.stderr), arguments)
         return done.stdout
 
@@ -161,6 +168,24 @@ class Sweep(PlanCommand):
         self.assertTrue(any("a <&> b" in text for text in texts), texts)
         self.assertTrue(any(text.startswith("uniform") for text in texts), texts)
 
+    def test_curves_end_where_steps_are_not_finite(self):
+        path = self.folder / "sweep.svg"
+        idle = WORKLOAD | {"forward_seconds": 0, "backward_seconds": 0}
+        idle["tensors"] = [tensor | {"ready_seconds": 0} for tensor in WORKLOAD["tensors"]]
+        for arguments, points in [
+            (["--model", "lstm", "--sweep", "hosts=1:4"], 2),  # a single rank compresses nothing
+            (["--model", "lstm", "--most-error", "0", "--sweep", "hosts=2:4"], 0),
+            (["--workload", self.write("w.json", idle), "--sweep", "hosts=1:4"], 2),
+        ]:
+            with self.subTest(arguments):
+                self.output_of("plan", *arguments, "--picture", str(path), memory=1_500_000_000)
+                elements = list(xml.etree.ElementTree.parse(path).iter())
+                curves = [e.get("points") for e in elements if e.tag.endswith("polyline")]
+                self.assertEqual(points, len(curves[-1].split()))
+                self.assertNotRegex(path.read_text(), "inf|nan")
+                names = [element.text for element in elements]
+                self.assertEqual(points > 0, "all compressed" in names)
+
     def test_what_cannot_be_varied_is_refused(self):
         for sweep, pattern in [
             ("link", "a part is missing.*link=100mbit:100gbit"),
@@ -186,6 +211,64 @@ class Sweep(PlanCommand):
         self.assert_refused("--picture requires --sweep", *"plan --model lstm --picture p".split())
         workload = self.write("w.json", WORKLOAD)
         self.assert_refused("give --model", "plan", "--workload", workload, "--sweep", "step=1:2")
+
+
+class Table(PlanCommand):
+    def test_what_no_choice_has_is_a_dash(self):
+        for arguments in (["--hosts", "1"], ["--most-error", "0"]):
+            table = self.output_of("plan", "--model", "lstm", *arguments)
+            self.assertRegex(table, r"(?m)^ *compressed, the same for all +-$")
+            self.assertNotRegex(table, r"\b(inf|nan)\b")
+        table = self.output_of(*"plan --model lstm --sweep hosts=1:2".split())
+        self.assertRegex(table, r"(?m)^ *1 +[\d.]+ +[\d.]+ +- +[\d.]+ +1.00 ")
+        self.assertNotRegex(table, r"\b(inf|nan)\b")
+
+
+class WrittenPlan(PlanCommand):
+    def test_a_trace_has_no_names_for_it(self):
+        trace = self.write("trace.json", {"traceEvents": [function(100, 50), gradient(120)]})
+        path = self.folder / "plan.json"
+        self.assert_refused(
+            "-o needs the layers' names.*--workload.*gradwire run without --plan",
+            *f"plan --profile {trace} -o {path}".split(),
+        )
+        self.assertFalse(path.exists())
+        workload = self.write("w.json", WORKLOAD)
+        self.output_of("plan", "--workload", workload, "-o", str(path))
+        self.assertIn("head", [layer["layers"] for layer in json.loads(path.read_text())["layers"]])
+
+    def test_costs_of_two_devices_give_a_plan_that_gradwire_executes(self):
+        path = str(self.folder / "plan.json")
+        choice = "--model vgg16 --ranks-per-host 8 --costs testbed-b --codec sign".split()
+        both = self.json_of("plan", *choice, "--hosts", "8")
+        self.assertTrue(any("@other" in tensor["way"] for tensor in both["tensors"]))
+        table = self.output_of("plan", *choice, "--hosts", "8", "-o", path)
+        self.assertRegex(table, "Without the second device of these costs")
+        self.assertNotIn("@other", table + Path(path).read_text())
+        self.output_of("inspect", path)
+        one = self.json_of("plan", *choice, "--hosts", "8", "-o", path)
+        found = self.json_of("simulate", *choice, "--ranks", "64", "--plan", path)
+        self.assertAlmostEqual(one["predicted_seconds"], found["predicted_seconds"], places=9)
+        self.assertGreater(one["predicted_seconds"], both["predicted_seconds"])
+        cpu = self.output_of(*"plan --model lstm -o".split(), path)
+        self.assertNotIn("second device", cpu)
+
+    def test_biased_codecs_have_feedback(self):
+        path = self.folder / "plan.json"
+        choice = "plan --model vgg16 --costs testbed-a --link 1gbit --codec".split()
+        found = self.json_of(*choice, "sign", "-o", str(path))
+        self.assertEqual(found, self.json_of(*choice, "sign+feedback", "-o", str(path)))
+        ways = {tensor["name"]: tensor["way"] for tensor in found["tensors"]}
+        lossy = [way for way in ways.values() if way.startswith("sign")]
+        self.assertTrue(lossy)
+        self.assertTrue(all("+feedback+route:" in way for way in lossy), lossy)
+        exact = [way for way in ways.values() if way.startswith("none")]
+        self.assertFalse([way for way in exact if "feedback" in way])
+        for layer in json.loads(path.read_text())["layers"]:
+            self.assertEqual(ways[layer["layers"]], layer["way"])
+        self.assertRegex(self.output_of(*choice, "sign"), r"(?m)^classifier.* sign\S+\+feedback ")
+        for codec in ("sign+route:sra", "sign+feedback:momentum=0.9"):
+            self.assert_refused("name the codec alone, as in sign$", *choice, codec)
 
 
 class Timeline(PlanCommand):
@@ -353,6 +436,18 @@ class BrokenInput(PlanCommand):
         self.assert_both_refuse("'fast' is not a link's rate", *"--model lstm --link fast".split())
         self.assert_both_refuse("--step", *"--model lstm --step -1".split())
         self.assert_both_refuse("--step", *"--model lstm --step nan".split())
+
+    def test_numbers_out_of_range_are_said_shortly(self):
+        for option, value in [
+            ("--step", "0"),
+            ("--step", "1e300"),
+            ("--most-error", "nan"),
+            ("--most-error", "-1"),
+            ("--most-compressions", "-1"),
+        ]:
+            with self.subTest(option=option, value=value):
+                pattern = f"{option}: '{value}' must be a number from [^ ]+ to 1000000000;"
+                self.assert_both_refuse(pattern, "--model", "lstm", option, value)
 
     def test_files_that_are_not_there_are_named(self):
         for option in ("--profile", "--workload"):

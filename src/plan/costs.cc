@@ -160,6 +160,12 @@ bool Costs::has_other_device() const noexcept {
                              [](const auto& each) { return each.second.has_other_device(); });
 }
 
+Costs Costs::without_other_device() const {
+  Costs costs = *this;
+  for (auto& [spec, codec] : costs.codecs) codec.other_encode = codec.other_decode = CostTable();
+  return costs;
+}
+
 Costs parse_costs(std::string_view text) {
   const LocatedJson root = parse_located_json(text);
   constexpr std::string_view kWhat = "a file of costs";

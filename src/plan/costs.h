@@ -86,6 +86,8 @@ struct Costs {
   /// Whether some codec can run beside what computes gradients, such as on the processors of hosts
   /// with GPUs.
   bool has_other_device() const noexcept;
+  /// The same without what can run there.
+  Costs without_other_device() const;
   /// By which seconds of a processor become longer as ranks share it.
   double processor_share() const noexcept { return on_gpu() || cores >= 1 ? 1 : 1 / cores; }
 

@@ -27,6 +27,12 @@ WayLimits limits_of(const SelectionOptions& options) {
 
 Sharing sharing_of(const Costs& costs) { return {costs.shares_compute(), costs.interference}; }
 
+/// Whether what it does not send would be lost for good without.
+bool needs_feedback(const Codec& codec) {
+  const Traits traits = codec.traits();
+  return !traits.lossless && (!traits.unbiased || traits.sparse);
+}
+
 /// Why a tensor goes as it goes, in words.
 std::string reason_of(const Search& search, Candidates& candidates, std::size_t tensor) {
   const Candidate& exact = search.fastest_exact(tensor);
@@ -50,8 +56,7 @@ std::vector<Codec> codecs_without_feedback(const Costs& costs) {
   std::vector<Codec> codecs;
   for (const auto& [spec, measured] : costs.codecs) {
     Codec codec = Codec::parse(spec);
-    const Traits traits = codec.traits();
-    if (traits.unbiased && !traits.lossless && !traits.sparse) codecs.push_back(std::move(codec));
+    if (!codec.traits().lossless && !needs_feedback(codec)) codecs.push_back(std::move(codec));
   }
   return codecs;
 }
@@ -59,6 +64,7 @@ std::vector<Codec> codecs_without_feedback(const Costs& costs) {
 Way Choice::way() const {
   Way way;
   way.codec = codec;
+  if (needs_feedback(codec)) way.feedback = Feedback{};
   way.route = name_of(option);
   return way;
 }
@@ -111,10 +117,9 @@ Baselines baselines(const Workload& workload, const Cluster& cluster, const Cost
   Prices prices(joined, sharing_of(costs), fronts);
   prices.adapt(kBoundRounds);
   result.least_seconds = prices.least_seconds();
-  Costs free = costs;
+  Costs free = costs.without_other_device();
   for (auto& [spec, codec] : free.codecs) {
     codec.encode = codec.decode = codec.preparation = CostTable();
-    codec.other_encode = codec.other_decode = CostTable();
   }
   result.bound_seconds = select(workload, cluster, free, options).step_seconds;
   return result;

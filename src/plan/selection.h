@@ -40,7 +40,7 @@ struct Choice {
   Codec codec;         ///< "none" of exact options
   std::string reason;  ///< in words
 
-  Way way() const;
+  Way way() const;  ///< with feedback, if the codec needs it
 };
 
 struct Selection {

@@ -40,13 +40,20 @@ std::vector<BucketStep> bucket_steps(const PlanningInput& input, const Planned& 
                          selection_options(input, plan.costs), kBucketMebibytes);
 }
 
-std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
+/// How a tensor travels, without its route.
+std::string codec_of(const Choice& choice) {
+  Way way = choice.way();
+  way.route.clear();
+  return way.text();
+}
 
 void print_table(const Options& options, const Planned& plan,
                  const std::vector<BucketStep>& buckets) {
   const double step = plan.selection.step_seconds;
   const auto beside = [&](const char* what, double seconds) {
-    fmt::print("  {:<28} {:>9} ms  {:.2f} x\n", what, milliseconds(seconds), seconds / step);
+    const std::string time = milliseconds(seconds);
+    fmt::print("  {:<28} {:>9}{}\n", what, time,
+               time == "-" ? "" : fmt::format(" ms  {} x", ratio(seconds, step)));
   };
   fmt::print("{}: {} tensors {}; costs: {}\n\n", plan.workload.name, plan.workload.tensors.size(),
              text_of(options.input.cluster), plan.costs.source);
@@ -71,7 +78,7 @@ void print_table(const Options& options, const Planned& plan,
       continue;
     }
     table.add_row({tensor.name, std::to_string(tensor.elements), milliseconds(tensor.ready_seconds),
-                   choice.codec.spec(), name_of(choice.option), choice.reason});
+                   codec_of(choice), name_of(choice.option), choice.reason});
   }
   print(table);
   if (!buckets.empty()) {
@@ -82,6 +89,10 @@ void print_table(const Options& options, const Planned& plan,
                     "ms. --bucket-mb fixes one",
                     best.mebibytes, milliseconds(best.step_seconds), usual.mebibytes,
                     milliseconds(usual.step_seconds)));
+  }
+  if (plan.second_device_left_out) {
+    print_note(
+        "Without the second device of these costs, as gradwire executes no plan that uses it");
   }
   if (small > 0)
     print_note(fmt::format("{} small tensors travel with these; --all shows them", small));
@@ -134,11 +145,23 @@ void check_given_once(const CLI::App& command, const std::string& sweep) {
               fmt::format("--{0} and a sweep of {0} do not go together: leave one of them", key));
 }
 
+/// A plan holds for layers by their names, of which a trace knows none.
+void check_names_known(const Options& options) {
+  if (options.output.empty() || options.input.profile.empty()) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      "-o needs the layers' names, which a trace does not have: give a --workload file "
+      "that has them, or let the training choose by itself, by gradwire run without --plan");
+}
+
 void run(const Options& options) {
+  check_names_known(options);
   if (!options.sweep.empty()) {
     return show_sweep(options.input, {options.sweep, options.picture, options.json});
   }
-  const Planned found = make_plan(options.input, workload_of(options.input));
+  PlanningInput input = options.input;
+  input.one_device = !options.output.empty();
+  const Planned found = make_plan(input, workload_of(input));
   if (!options.output.empty()) {
     write_text(options.output, plan_of(found.workload, found.selection).json());
   }
@@ -177,7 +200,8 @@ void add_plan(CLI::App& gradwire) {
       "  gradwire plan --model resnet50 --hosts 4 --link 10gbit\n"
       "  gradwire plan --model vgg16 --hosts 8 --ranks-per-host 8 --costs testbed-b --codec sign\n"
       "  gradwire plan --model bert-base --link 10gbit --bucket-mb 25 --most-error 0.02\n"
-      "  gradwire plan --profile trace.json --costs costs.json --link 1gbit -o plan.json\n"
+      "  gradwire plan --profile trace.json --costs costs.json --link 1gbit\n"
+      "  gradwire plan --workload model.json --costs costs.json -o plan.json\n"
       "  gradwire plan --model bert-base --hosts 8 --sweep link=100mbit:100gbit --picture "
       "sweep.svg\n"
       "  gradwire plan --model resnet50 --link 1gbit --trace step.pftrace");

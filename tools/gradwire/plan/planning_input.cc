@@ -88,13 +88,28 @@ Costs costs_of(const PlanningInput& input) {
   return costs;
 }
 
+namespace {
+
+/// `sign+feedback` is the same as `sign`: the planner gives feedback to codecs that need it.
+Codec parse_codec(const std::string& text) {
+  const Way way = Way::parse(text);
+  const bool plain = !way.feedback || *way.feedback == Feedback{};
+  if (way.route.empty() && plain) return way.codec;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("--codec '{}': the planner chooses routes, and feedback has no keys "
+                          "here: name the codec alone, as in {}",
+                          text, Way{.codec = way.codec}.short_text()));
+}
+
+}  // namespace
+
 SelectionOptions selection_options(const PlanningInput& input, const Costs& costs) {
   SelectionOptions options{.codecs = {},
                            .most_encodings = input.most_encodings,
                            .most_error = input.most_error,
                            .most_compressions = input.most_compressions};
   for (const std::string& spec : input.codecs) {
-    options.codecs.push_back(Codec::parse(spec));
+    options.codecs.push_back(parse_codec(spec));
     static_cast<void>(costs.codec(options.codecs.back()));
   }
   if (options.codecs.empty()) options.codecs = codecs_without_feedback(costs);
@@ -109,6 +124,10 @@ Planned make_plan(const PlanningInput& input, Workload workload) {
   Planned planned;
   planned.workload = std::move(workload);
   planned.costs = costs_of(input);
+  if (input.one_device && planned.costs.has_other_device()) {
+    planned.costs = planned.costs.without_other_device();
+    planned.second_device_left_out = true;
+  }
   const SelectionOptions selecting = selection_options(input, planned.costs);
   planned.selection = select(planned.workload, input.cluster, planned.costs, selecting);
   planned.baselines = baselines(planned.workload, input.cluster, planned.costs, selecting);
@@ -124,6 +143,29 @@ std::string text_of(const Cluster& cluster) {
                      counted(cluster.ranks_per_host, "rank"), cluster.hosts == 1 ? "" : " each");
 }
 
+std::string milliseconds(double seconds) {
+  return std::isfinite(seconds) ? fmt::format("{:.2f}", 1e3 * seconds) : "-";
+}
+
+std::string ratio(double seconds, double by_seconds) {
+  const double quotient = seconds / by_seconds;
+  return std::isfinite(quotient) ? fmt::format("{:.2f}", quotient) : "-";
+}
+
+namespace {
+
+/// A range said in a few words, which not-a-number is outside of.
+CLI::Validator number_within(double least, double most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    double number = 0;
+    if (CLI::detail::lexical_cast(text, number) && number >= least && number <= most) return "";
+    return fmt::format("'{}' must be a number from {} to {}", text, least, most);
+  };
+  return CLI::Validator(check, "", "");
+}
+
+}  // namespace
+
 void add_planning_options(CLI::App& command, PlanningInput& input) {
   CLI::Option& model = *command.add_option(
       "--model", input.model,
@@ -138,7 +180,7 @@ void add_planning_options(CLI::App& command, PlanningInput& input) {
       .add_option("--step", input.step_milliseconds,
                   "Milliseconds that the model computes in a step (default: a V100's, about)")
       ->needs(&model)
-      ->check(CLI::PositiveNumber);
+      ->check(number_within(1e-3, 1e9));
   command.add_option("--link", input.link,
                      "Their links: 1gbit, 25gbit, ... (default: as the costs have it)");
   command.add_option("--costs", input.costs,
@@ -154,9 +196,11 @@ void add_planning_options(CLI::App& command, PlanningInput& input) {
   command
       .add_option("--most-error", input.most_error,
                   "Squared error of a layer, as a share of its squares (docs/plan.md)")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--most-compressions", input.most_compressions,
-                     "Layers that may be compressed in a step (default: all)");
+      ->check(number_within(0, 1e9));
+  command
+      .add_option("--most-compressions", input.most_compressions,
+                  "Layers that may be compressed in a step (default: all)")
+      ->check(number_within(0, 1e9));
   command
       .add_option("--bucket-mb", input.bucket_mebibytes,
                   "DDP's bucket_cap_mb (default: gradients one by one)")

@@ -29,6 +29,7 @@ struct PlanningInput {
   std::uint32_t most_encodings = 4;
   std::optional<double> most_error;
   std::optional<std::size_t> most_compressions;
+  bool one_device = false;           ///< as gradwire executes: without a second one of the costs
   std::size_t bucket_mebibytes = 0;  ///< 0: gradients are exchanged as they are ready
 };
 
@@ -47,6 +48,7 @@ struct Planned {
   Costs costs;
   Selection selection;
   Baselines baselines;
+  bool second_device_left_out = false;  ///< that the costs have
 };
 
 Planned make_plan(const PlanningInput& input, Workload workload);
@@ -55,6 +57,11 @@ Planned make_plan(const PlanningInput& input, Workload workload);
 std::string counted(std::uint32_t count, const char* what);
 /// "on 4 hosts with 2 ranks each", "on 1 host with 8 ranks".
 std::string text_of(const Cluster& cluster);
+
+/// "12.34"; "-" of what no choice has: of one rank, all compressed.
+std::string milliseconds(double seconds);
+/// Of two times, "1.25"; "-" where that is no number.
+std::string ratio(double seconds, double by_seconds);
 
 /// Throws `Error(io)` if it cannot be read.
 std::string read_text(const std::string& path);

@@ -63,7 +63,6 @@ std::string shares_text(const SweepPoint& point) {
 }
 
 void print_table(const Report& report) {
-  const auto milliseconds = [](double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); };
   fmt::print("{} {}; costs: {}\n\n", report.model, report.where, report.costs);
   TextTable table({{report.sweep.key, report.sweep.key == "step" ? "ms" : ""},
                    {"plan", "ms"},
@@ -77,7 +76,7 @@ void print_table(const Report& report) {
                    milliseconds(point.baselines.plain_seconds),
                    milliseconds(point.baselines.all_compressed_seconds),
                    milliseconds(point.baselines.bound_seconds),
-                   fmt::format("{:.2f}", point.baselines.plain_seconds / point.predicted_seconds),
+                   ratio(point.baselines.plain_seconds, point.predicted_seconds),
                    shares_text(point)});
   }
   print(table);

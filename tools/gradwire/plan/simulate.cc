@@ -130,8 +130,6 @@ struct Simulation {
   std::vector<Scale> scaling;
 };
 
-std::string milliseconds(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
-
 /// Of a step, how long something is busy.
 void add_row(TextTable& table, const std::string& name, double seconds, double step) {
   if (seconds == 0) return;
@@ -239,7 +237,7 @@ void add_simulate(CLI::App& gradwire) {
       "Examples:\n"
       "  gradwire simulate --model llama:7b --ranks 1024 --ranks-per-host 8 --link 100gbit\n"
       "  gradwire simulate --model vgg16 --ranks 64 --link 10gbit --way grid:step=0.5\n"
-      "  gradwire simulate --profile trace.json --ranks 32 --costs costs.json --plan plan.json");
+      "  gradwire simulate --workload model.json --ranks 32 --costs costs.json --plan plan.json");
   command.callback([options] { run(*options); });
 }
 

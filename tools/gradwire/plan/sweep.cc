@@ -110,9 +110,10 @@ std::vector<CodecShare> shares_of(const Workload& workload, const Selection& sel
   std::map<std::string, CodecShare> by_codec;
   double all = 0;
   for (std::size_t i = 0; i < selection.choices.size(); ++i) {
-    const Codec& codec = selection.choices[i].codec;
+    Way way = selection.choices[i].way();
+    way.route.clear();
     const auto elements = static_cast<double>(workload.tensors[i].elements);
-    CodecShare& share = by_codec[Way{.codec = codec}.short_text()];
+    CodecShare& share = by_codec[way.short_text()];
     ++share.tensors;
     share.of_bytes += elements;
     all += elements;

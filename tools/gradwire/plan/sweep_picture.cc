@@ -79,6 +79,12 @@ struct Curve {
   double width;
   const char* dashes;
   std::function<double(const SweepPoint&)> seconds;
+
+  /// Whether the axis, which is logarithmic, has a place for it: no step takes infinitely long, as
+  /// "all compressed" does of a single rank.
+  bool drawn(const SweepPoint& point) const {
+    return std::isfinite(seconds(point)) && seconds(point) > 0;
+  }
 };
 
 const std::vector<Curve>& curves() {
@@ -114,6 +120,7 @@ class Picture {
   static double spread(const SweepPoint& point) {
     double least = std::numeric_limits<double>::infinity(), most = 0;
     for (const Curve& curve : curves()) {
+      if (!curve.drawn(point)) continue;
       least = std::min(least, curve.seconds(point));
       most = std::max(most, curve.seconds(point));
     }
@@ -168,6 +175,7 @@ class Picture {
   void steps() {
     for (const Curve& curve : curves()) {
       for (const SweepPoint& point : points_) {
+        if (!curve.drawn(point)) continue;
         least_ = std::min(least_, curve.seconds(point));
         most_ = std::max(most_, curve.seconds(point));
       }
@@ -182,6 +190,7 @@ class Picture {
     for (const Curve& curve : curves()) {
       std::string places;
       for (const SweepPoint& point : points_) {
+        if (!curve.drawn(point)) continue;
         places += fmt::format("{:.1f},{:.1f} ", x(point.value), y(curve.seconds(point)));
       }
       text_ += fmt::format(
@@ -192,11 +201,25 @@ class Picture {
     names();
   }
 
+  /// Where a curve begins on the side of the names; none of a curve without points.
+  const SweepPoint* end_of(const Curve& curve) const {
+    const auto drawn = [&](const SweepPoint& point) { return curve.drawn(point); };
+    if (names_left_) {
+      const auto first = std::ranges::find_if(points_, drawn);
+      return first == points_.end() ? nullptr : &*first;
+    }
+    const auto last = std::find_if(points_.rbegin(), points_.rend(), drawn);
+    return last == points_.rend() ? nullptr : &*last;
+  }
+
   /// Beside the ends of the curves, from top to bottom, none upon another.
   void names() {
-    const SweepPoint& end = names_left_ ? points_.front() : points_.back();
     std::vector<std::pair<double, const Curve*>> places;
-    for (const Curve& curve : curves()) places.emplace_back(y(curve.seconds(end)), &curve);
+    for (const Curve& curve : curves()) {
+      const SweepPoint* const end = end_of(curve);
+      if (end != nullptr) places.emplace_back(y(curve.seconds(*end)), &curve);
+    }
+    if (places.empty()) return;
     std::ranges::stable_sort(places, {}, [](const auto& place) { return place.first; });
     for (std::size_t i = 1; i < places.size(); ++i) {
       places[i].first = std::max(places[i].first, places[i - 1].first + kTextHeight);
