@@ -150,6 +150,8 @@ class Sweep(PlanCommand):
         found = self.json_of(*"plan --model lstm --sweep step=50:200:3".split())
         self.assertEqual(["50", "100", "200"], [row["step"] for row in found["rows"]])
         self.assertEqual([0.05, 0.1, 0.2], [row["compute_seconds"] for row in found["rows"]])
+        found = self.json_of(*"plan --model lstm --sweep step=1:1e3:2".split())
+        self.assertEqual(["1", "1000"], [row["step"] for row in found["rows"]])
 
     def test_table_says_where_codecs_pay(self):
         table = self.output_of(*"plan --model lstm --sweep link=1gbit:10gbit:3".split())
@@ -341,6 +343,7 @@ class Simulate(PlanCommand):
         table = self.output_of(*"simulate --model lstm --ranks 4 --way grid:step=0.5".split())
         for line in (
             r"a step +\d+\.\d\d ms",
+            r"of it after computing +\d+\.\d\d ms",
             r"and to other hosts +\d+\.\d\d MB",
             r"codecs +[\d.]+ +[\d.]+",
             r"sending +[\d.]+ +[\d.]+",

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "gradwire/error.h"
 #include "gradwire/isa.h"
@@ -38,12 +38,13 @@ void check_machine(const Costs& costs, const MachineIdentity& machine) {
 
 Costs load_costs(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.is_open() || file.bad()) {
+  std::stringstream text;
+  text << file.rdbuf();  // of a folder nothing comes
+  if (!file || text.bad()) {
     throw Error(ErrorCode::io, fmt::format("cannot read {}: {}", path, std::strerror(errno)));
   }
   try {
-    Costs costs = parse_costs(text);
+    Costs costs = parse_costs(text.str());
     check_machine(costs, this_machine());
     return costs;
   } catch (const Error& error) {

@@ -35,7 +35,7 @@ struct Options {
 
 /// Of sizes that DDP's buckets may have, where nobody says which they have.
 std::vector<BucketStep> bucket_steps(const PlanningInput& input, const Planned& plan) {
-  if (input.bucket_mebibytes > 0) return {};
+  if (input.bucket_mebibytes > 0 || input.cluster.ranks() == 1) return {};
   return steps_by_bucket(plan.workload, input.cluster, plan.costs,
                          selection_options(input, plan.costs), kBucketMebibytes);
 }
@@ -84,11 +84,14 @@ void print_table(const Options& options, const Planned& plan,
   if (!buckets.empty()) {
     const BucketStep& best = best_of(buckets);
     const BucketStep& usual = buckets.front();
+    const std::string other =
+        best.mebibytes == usual.mebibytes
+            ? ", as usual"
+            : fmt::format("; {} has {} ms", usual.mebibytes, milliseconds(usual.step_seconds));
     print_note(
-        fmt::format("With DDP's buckets: bucket_cap_mb={} is best, {} ms a step; {} has {} "
-                    "ms. --bucket-mb fixes one",
-                    best.mebibytes, milliseconds(best.step_seconds), usual.mebibytes,
-                    milliseconds(usual.step_seconds)));
+        fmt::format("With DDP's buckets: bucket_cap_mb={} is best, {} ms a step{}. --bucket-mb "
+                    "fixes one",
+                    best.mebibytes, milliseconds(best.step_seconds), other));
   }
   if (plan.second_device_left_out) {
     print_note(

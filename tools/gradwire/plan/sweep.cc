@@ -43,7 +43,7 @@ constexpr Key kKeys[] = {{"link", 8e3, 1e12, false},
 std::optional<double> number_in(const std::string& text) {
   double number = 0;
   const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number, std::chars_format::fixed);
+  const auto [end, error] = std::from_chars(text.data(), last, number);
   if (error != std::errc() || end != last || !std::isfinite(number)) return std::nullopt;
   return number;
 }
