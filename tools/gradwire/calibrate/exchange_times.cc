@@ -62,8 +62,8 @@ class Rank {
     GatherTimes times;
     for (const std::size_t elements : kSizes) {
       const double first = gather(elements);
+      if (!agreed(first < kLongestGather) && !times.empty()) break;
       times.push_back({elements, first, kNever});
-      if (!agreed(first < kLongestGather)) break;
       gather_block(times.back());
     }
     for (unsigned round = 1; round < rounds_.gathers; ++round) {
