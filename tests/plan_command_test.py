@@ -367,7 +367,7 @@ class Simulate(PlanCommand):
                 "12 ranks.*multiple of --ranks-per-host",
             ),
             ("--model lstm --ranks 4 --way gird", "unknown codec 'gird'"),
-            ("--model lstm --ranks 4 --way=", "a way has a codec"),
+            ("--model lstm --ranks 4 --way=", "--way"),
             ("--model lstm --ranks 4 --way sign --codec sign", "--codec excludes --way"),
             ("--model lstm --ranks 4 --way uniform:bits=3", "gradwire calibrate"),
             ("--model lstm --ranks 4 --way none+route:detour", "no algorithm 'detour'.*sra"),
