@@ -130,7 +130,9 @@ def in_a_mesh(rank: int) -> str:
     rows = [distributed.new_group([0, 1]), distributed.new_group([2, 3])]
     columns = [distributed.new_group([0, 2]), distributed.new_group([1, 3])]
     with pytest.raises(ValueError) as refused:
-        agreement.check_steps([rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7, 0)
+        agreement.check_steps(
+            [rows[rank // 2], columns[rank % 2]], "Net", 9 if rank == 3 else 7, 0, ""
+        )
     return str(refused.value)
 
 
