@@ -36,10 +36,6 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-Plan exact_plan(const AutoPlanOptions& options) {
-  return proposals(options.layers, options.fixed).front().plan;
-}
-
 bool exchanges(const AutoPlanOptions& options) {
   const auto has_peers = [](const auto& channel) { return channel->size() > 1; };
   return std::ranges::any_of(options.channels, has_peers) &&
@@ -82,29 +78,30 @@ void AutoPlan::Arrivals::tell(StepTimes& times) const {
 AutoPlan::AutoPlan(AutoPlanOptions options)
     : options_(std::move(options)),
       exchanges_(exchanges(options_)),
-      plan_(exact_plan(options_)),
-      next_(plan_),
+      exact_(proposals(options_.layers, options_.fixed).front().plan),
+      plan_(exact_),
       patience_(kPatience) {
   for (std::size_t i = 0; i < options_.layers.size(); ++i) places_[options_.layers[i].name] = i;
   if (!exchanges_) outcome_ = "all layers exactly: there is nothing to choose";
 }
 
 bool AutoPlan::is_open(std::string_view layer) const {
-  return exact_plan(options_).stages_of(layer).front().reason == kOnTrial;
+  return exact_.stages_of(layer).front().reason == kOnTrial;
 }
 
 bool AutoPlan::begin_step(std::uint64_t step) {
   if (!exchanges_) return false;
   if (begin_) end_last_step(Clock::now());
   left_out_ = false;
-  const Plan before = plan_;
   if (trial_ && !trial_->is_over()) next_ = proposals_[trial_->plan()].plan;
-  change(plan_, step, next_);
+  const bool changes = next_.has_value();
+  if (changes) change(plan_, step, *next_);
+  next_.reset();
   if (!news_.empty() && options_.on_choice) options_.on_choice(std::exchange(news_, {}));
   ready_seconds_.assign(options_.layers.size(), -1);
   begin_ = Clock::now();
   arrivals_->begin_step(*begin_);
-  return !(plan_ == before);
+  return changes;
 }
 
 void AutoPlan::end_last_step(Clock::time_point now) {
@@ -145,7 +142,7 @@ void AutoPlan::observe_again() {
   alone_.clear();
   outcome_.clear();
   trial_.reset();
-  next_ = exact_plan(options_);
+  next_ = exact_;
   seen_ = Seen::beside;
 }
 
@@ -276,7 +273,7 @@ void AutoPlan::choose() {
   expected_seconds_ = trial_->step_seconds(best);
   outcome_ = outcome_of(proposals_, *trial_);
   next_ = proposals_[best].plan;
-  explain(next_, outcome_);
+  explain(*next_, outcome_);
   seen_ = Seen::choice;
   watched_.clear();
   drifts_ = 0;
@@ -308,7 +305,7 @@ void AutoPlan::go_to(std::uint64_t step) {
     };
     std::erase_if(entry.stages, is_later);
   }
-  next_ = exact_plan(options_);
+  next_ = exact_;
   seen_ = Seen::nothing;
   steps_seen_ = 0;
   trial_.reset();

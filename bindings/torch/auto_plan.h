@@ -54,6 +54,8 @@ class AutoPlan {
 
   /// This step's exchanges wait for its last gradients.
   bool waits() const noexcept { return seen_ == Seen::alone; }
+  /// What `ready` and `see` are told of this step counts.
+  bool observes() const noexcept { return seen_ == Seen::beside || seen_ == Seen::alone; }
   /// A layer's gradient is ready.
   void ready(std::string_view layer);
   /// Gradients that are about to be exchanged, as an example of what codecs will get.
@@ -117,8 +119,9 @@ class AutoPlan {
   const AutoPlanOptions options_;
   const bool exchanges_;  // there is somebody to exchange with, and something to choose
   std::unordered_map<std::string_view, std::size_t> places_;  // of layers
+  const Plan exact_;
   Plan plan_;
-  Plan next_;  // in force from this step on
+  std::optional<Plan> next_;  // in force from the next step on, if that is another
   Seen seen_ = Seen::nothing;
   unsigned steps_seen_ = 0;  // since this was last begun
   bool left_out_ = false;

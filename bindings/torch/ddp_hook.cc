@@ -120,6 +120,7 @@ FuturePtr DdpCompression::average_here(const c10d::GradBucket& bucket) {
 
 void DdpCompression::show_to_chooser(const c10d::GradBucket& bucket) const {
   if (exact_scopes > 0) chooser_->leave_out();
+  if (!chooser_->observes()) return;
   for (const LayerPtr& layer : layers_of(bucket)) chooser_->ready(layer->rule.layer_name());
   if (is_supported(bucket.getBuffer())) chooser_->see(bucket.getBuffer());
 }
