@@ -1,6 +1,7 @@
 #include "plan/trial.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace gradwire {
@@ -43,12 +44,15 @@ void Trial::judge(std::span<const double> seconds) {
   for (const std::size_t plan : turns_) fastest = std::min(fastest, judged_[plan]);
   best_ = *std::ranges::find_if(
       turns_, [&](std::size_t plan) { return judged_[plan] * (1 - rules_.noise) <= fastest; });
-  for (const std::size_t plan : turns_) {
-    given_up_[plan] = judged_[plan] > rules_.hopeless * fastest;
-  }
   ++round_;
+  for (const std::size_t plan : turns_) given_up_[plan] = judged_[plan] > limit() * fastest;
   begin_round();
-  over_ = round_ == rules_.rounds || turns_.size() == 1;
+  over_ = round_ >= rules_.most_rounds || turns_.size() == 1;
+}
+
+double Trial::limit() const noexcept {
+  if (round_ < rules_.rounds) return rules_.hopeless;
+  return 1 + rules_.close * std::sqrt(static_cast<double>(rules_.rounds) / round_);
 }
 
 double middle_mean(std::vector<double> seconds) {

@@ -2,7 +2,8 @@
 //
 // Plans take turns, a block of steps each, in several rounds, so that a machine or a network that
 // is busy for a while is so for all of them. After every round the ranks compare what they
-// measured; a plan that is far behind is not tried again.
+// measured; a plan that is far behind is not tried again. Those that are close have more rounds:
+// the longer plans are tried, the smaller a difference tells them apart.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,13 @@ class Trial {
     /// others there are as many of each kind in all blocks, where every second, third or fourth
     /// step is longer.
     unsigned block_steps = 13;
+    /// Of all plans but those whose steps take so many times those of the best.
     unsigned rounds = 2;
-    /// A plan is given up once its steps take so many times those of the best.
     double hopeless = 2;
+    /// Of those that are then behind the best by less than this share of a step. After more rounds
+    /// it is less, as the noise of a mean is: by the square root of their number.
+    unsigned most_rounds = 6;
+    double close = 0.1;
     /// A later plan must beat an earlier one by this share of a step: less is noise.
     double noise = 0.02;
   };
@@ -48,6 +53,8 @@ class Trial {
 
  private:
   void begin_round();
+  /// Behind the best by more than this, as a multiple of its step, a plan is given up.
+  double limit() const noexcept;
 
   const Rules rules_;
   std::vector<std::vector<double>> seconds_;  // by plan

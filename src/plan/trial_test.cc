@@ -23,10 +23,10 @@ std::map<std::size_t, int> run(Trial& trial, Seconds seconds_of) {
 
 TEST(Trial, takes_the_plan_with_the_shortest_steps) {
   Trial trial(3);
-  const double seconds[] = {1.1, 1.0, 1.2};
+  const double seconds[] = {1.15, 1.0, 1.2};
   const auto steps = run(trial, [&](std::size_t plan, int) { return seconds[plan]; });
   EXPECT_EQ(trial.best(), 1);
-  EXPECT_DOUBLE_EQ(trial.step_seconds(0), 1.1);
+  EXPECT_DOUBLE_EQ(trial.step_seconds(0), 1.15);
   EXPECT_EQ(steps, (std::map<std::size_t, int>{{0, 26}, {1, 26}, {2, 26}}));
 }
 
@@ -83,6 +83,35 @@ TEST(Trial, single_long_steps_do_not_count) {
     right += trial.best() == 1 ? 1 : 0;
   }
   EXPECT_GE(right, 190);
+}
+
+TEST(Trial, close_plans_have_more_rounds_until_one_is_behind) {
+  Trial trial(3);
+  const double seconds[] = {1.08, 1.0, 1.2};
+  const auto steps = run(trial, [&](std::size_t plan, int) { return seconds[plan]; });
+  EXPECT_EQ(trial.best(), 1);
+  EXPECT_EQ(steps, (std::map<std::size_t, int>{{0, 4 * 13}, {1, 4 * 13}, {2, 2 * 13}}));
+}
+
+TEST(Trial, plans_that_stay_close_are_judged_after_six_rounds) {
+  Trial trial(2);
+  const double seconds[] = {1.04, 1.0};
+  EXPECT_EQ(run(trial, [&](std::size_t plan, int) { return seconds[plan]; }).at(1), 6 * 13);
+  EXPECT_EQ(trial.best(), 1);
+}
+
+TEST(Trial, noise_hides_a_small_difference_seldom) {
+  std::mt19937 random(1);
+  int right = 0;
+  for (int job = 0; job < 200; ++job) {
+    Trial trial(3);
+    run(trial, [&](std::size_t plan, int) {
+      const double seconds[] = {1.3, 1.05, 1.0};
+      return seconds[plan] * std::normal_distribution(1.0, 0.1)(random);
+    });
+    right += trial.best() == 2 ? 1 : 0;
+  }
+  EXPECT_GE(right, 180);
 }
 
 TEST(Trial, steps_that_differ_by_turns_favour_nobody) {
