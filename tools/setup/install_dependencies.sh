@@ -53,5 +53,5 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # The package lists of a long-lived machine are usually good enough, and fetching them takes a while;
 # they are fetched only when the installation fails without.
-install() { apt-get install -y -qq --no-install-recommends "${missing[@]}" >"$log" 2>&1; }
+install() { apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${missing[@]}" >"$log" 2>&1; }
 install || { apt-get update -qq >"$log" 2>&1 && install; } || { tail -n 20 "$log" >&2; exit 1; }
