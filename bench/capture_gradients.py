@@ -2,16 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record real gradients for the codec benchmarks.
 
-Trains three small models for about a hundred steps and stores the raw mini-batch gradients of a few
-of them (after backward, before the optimizer) in one safetensors file:
+Trains small models for a few hundred steps and stores the raw mini-batch gradients of some of them
+(after backward, before the optimizer) in one safetensors file:
 
   cnn            as VGG: convolutions, then fully connected layers, on Fashion-MNIST, AdamW
   cnn-batchnorm  convolutions with batch normalization and next to no connected layer, momentum SGD
+  resnet         residual network with batch normalization, on Fashion-MNIST, AdamW
   transformer    word-level language model on the Python standard library's sources, AdamW
+  lstm           recurrent language model on the same sources, AdamW
 
 A tensor is named MODEL/STEP/LAYER, for example `transformer/60/blocks.0.attention.qkv.weight`.
 Steps count from 1, and step N holds the gradient that the N-th update is made of. Layers whose
-first component is `embed`, `position` or `head` are the transformer's embeddings (in `embed`, only
+first component is `embed`, `position` or `head` are a language model's embeddings (in `embed`, only
 the rows of tokens that the batch contains are not zero); all the others are its body. The file's
 metadata repeats this, with sizes and losses.
 
@@ -41,7 +43,7 @@ INTERRUPTED_STATUS = 128 + signal.SIGINT
 
 try:
     import torch
-    from gradwire.training import data, models
+    from gradwire.training import data, models, recipes
     from safetensors import SafetensorError
     from safetensors.torch import save_file
     from torch import Tensor, nn
@@ -54,6 +56,7 @@ except KeyboardInterrupt:
 
 CNN_BATCH = 32  # What one of several workers would see of a batch.
 BATCHNORM_BATCH = 128
+RESNET_BATCH = 32
 CNN_HIDDEN = 512
 VOCABULARY = 8192
 CONTEXT = 128
@@ -61,6 +64,7 @@ TEXT_BATCH = 16
 WIDTH = 256
 HEADS = 4
 LAYERS = 3
+LSTM_BATCH = 8
 WARMUP_STEPS = 10
 
 
@@ -102,9 +106,9 @@ class BatchNormCnn(nn.Module):
 # --- Recipes --------------------------------------------------------------------------------------
 
 
-def text_batches(seed: int) -> Iterator[data.Batch]:
-    tokens = data.tokenise(data.library_sources(), VOCABULARY)
-    return data.text_batches(tokens, seed, TEXT_BATCH, CONTEXT)
+def text_batches(seed: int, vocabulary: int, size: int, context: int) -> Iterator[data.Batch]:
+    tokens = data.tokenise(data.library_sources(), vocabulary)
+    return data.text_batches(tokens, seed, size, context)
 
 
 @dataclass(frozen=True)
@@ -148,14 +152,33 @@ RECIPES = {
             "SGD lr 0.05 momentum 0.9"
         ),
     ),
+    "resnet": Recipe(
+        model=recipes.RECIPES["resnet"].model,
+        batches=lambda seed: data.image_batches(seed, RESNET_BATCH),
+        optimizer=fast_adamw,
+        steps=(1, 20, 100, 300),
+        description=f"residual network, Fashion-MNIST, batch {RESNET_BATCH}, AdamW lr 3e-3",
+    ),
     "transformer": Recipe(
         model=transformer,
-        batches=text_batches,
+        batches=lambda seed: text_batches(seed, VOCABULARY, TEXT_BATCH, CONTEXT),
         optimizer=adamw,
         steps=(1, 20, 60, 100),
         description=(
             f"{LAYERS}-layer transformer of width {WIDTH}, vocabulary {VOCABULARY}, Python "
             f"standard library sources, batch {TEXT_BATCH}x{CONTEXT}, AdamW lr 1e-3"
+        ),
+    ),
+    "lstm": Recipe(
+        model=recipes.RECIPES["lstm"].model,
+        batches=lambda seed: text_batches(
+            seed, recipes.LSTM_VOCABULARY, LSTM_BATCH, recipes.CONTEXT
+        ),
+        optimizer=fast_adamw,
+        steps=(1, 20, 100, 300),
+        description=(
+            f"LSTM, vocabulary {recipes.LSTM_VOCABULARY}, Python standard library sources, "
+            f"batch {LSTM_BATCH}x{recipes.CONTEXT}, AdamW lr 3e-3"
         ),
     ),
 }
@@ -184,7 +207,7 @@ class Progress:
         if self._on_terminal:
             filled = self.BAR_WIDTH * step // self._total
             bar = "#" * filled + "-" * (self.BAR_WIDTH - filled)
-            sys.stderr.write(f"\r{self._model:<11} [{bar}] {text}\x1b[K")
+            sys.stderr.write(f"\r{self._model:<13} [{bar}] {text}\x1b[K")
             sys.stderr.flush()
         elif step == self._total or now - self._last_line >= self.LINE_SECONDS:
             self._last_line = now
@@ -255,7 +278,7 @@ def describe(captures: dict[str, Capture], options: argparse.Namespace) -> dict[
     metadata = {
         "content": "raw mini-batch gradients, float32, after backward and before the optimizer",
         "names": "MODEL/STEP/LAYER; steps count from 1; LAYER is the PyTorch parameter name",
-        "embeddings": "transformer layers that start with embed, position or head; others: body",
+        "embeddings": "text layers that start with embed, position or head; others: body",
         "generator": "bench/capture_gradients.py",
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -324,10 +347,10 @@ def step_list(text: str) -> tuple[int, ...]:
 def parse_options() -> argparse.Namespace:
     defaults = "; ".join(f"{n}: {','.join(map(str, r.steps))}" for n, r in RECIPES.items())
     parser = argparse.ArgumentParser(
-        description="Record real gradients of two small models in one safetensors file.",
+        description="Record real gradients of small models in one safetensors file.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="""examples:
-  capture_gradients.py                                    both models, the default steps
+  capture_gradients.py                                    all models, the default steps
   capture_gradients.py --models cnn --steps 1,10          ten steps of the CNN, two of them kept
   capture_gradients.py --seed 7 --output data/seed7.safetensors
 
