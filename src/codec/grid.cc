@@ -117,4 +117,16 @@ const CodecKind kGrid = {.id = 6,
                          .encode_noted = encode_noted,
                          .decode = decode_grid};
 
+std::optional<float> grid::step_of(const Codec& codec) noexcept {
+  if (&CodecAccess::kind(codec) != &kGrid) return {};
+  const auto settings = unpack<Settings>(CodecAccess::params(codec));
+  return settings.target == Target::step ? std::optional(settings.amount) : std::nullopt;
+}
+
+Codec grid::with_step(const Codec& codec, float step) noexcept {
+  auto settings = unpack<Settings>(CodecAccess::params(codec));
+  settings.amount = std::clamp(step, kMinStep, kMaxStep);
+  return CodecAccess::make(&kGrid, pack(settings));
+}
+
 }  // namespace gradwire

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "codec/spec.h"
@@ -26,6 +27,12 @@ inline constexpr float kMinStep = 0x1p-10f;
 inline constexpr float kMaxStep = 16.0f;
 inline constexpr float kMinNmse = 1e-7f;
 inline constexpr float kMaxNmse = 1.0f;
+
+/// Of a codec `grid:step=…`; nothing of any other.
+std::optional<float> step_of(const Codec& codec) noexcept;
+
+/// The same codec, for which `step_of` is something, with another step between the limits.
+Codec with_step(const Codec& codec, float step) noexcept;
 
 /// The settings with the layer's rms and, where an error was asked for, with the step that makes
 /// it. `notes` are the energies of its blocks, or none.
