@@ -1,0 +1,76 @@
+// What all ranks see of a model's gradients, step by step, and how fine these travel by it.
+//
+// What a step showed on each rank is averaged while the next one runs, and known before the one
+// after that begins: a layer that needs more care has it from the second step on.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "adapt/adaptation.h"
+#include "channel.h"
+#include "gradwire/plan.h"
+
+namespace gradwire::pytorch {
+
+class Adapting {
+ public:
+  /// The ranks of all channels exchange the gradients of these layers. The ranks of the first one
+  /// add them up.
+  Adapting(std::vector<adapt::AdaptedLayer> layers, std::vector<std::shared_ptr<Channel>> channels);
+  /// Waits for what is under way, which fills memory of this.
+  ~Adapting();
+  Adapting(const Adapting&) = delete;
+  Adapting& operator=(const Adapting&) = delete;
+
+  /// What an exchange of this rank showed of a layer, whose sums are divided by so much before they
+  /// are the mean. On any thread.
+  void count(std::string_view layer, const TensorStatistics& statistics, double divisor);
+  /// What this rank's loss is in the step that runs. On any thread.
+  void count_loss(double loss);
+
+  /// Before anything of a step is exchanged, in the same steps on all ranks. True: codecs change.
+  /// Throws `Error` as exchanges do.
+  bool begin_step();
+  /// Forgets what steps showed, but not what was concluded from it.
+  void forget_steps();
+
+  /// The plan with finer or coarser codecs, and reasons, for those of its layers that are adapted.
+  /// It has one stage for each layer.
+  Plan adapted(Plan plan) const;
+  /// Whether some layer that could be lossy travels exactly, so that nothing is seen of it unless
+  /// that is asked for.
+  bool is_careful() const;
+
+  /// What was done about odd numbers since this was last asked, in words.
+  std::vector<std::string> take_events() { return adaptation_.take_events(); }
+
+  /// For a checkpoint: all that later steps depend on, of this rank. `load` changes nothing for
+  /// what was saved of other layers or ranks.
+  std::string saved();
+  void load(std::string_view saved);
+
+ private:
+  /// The averages of the step before, if there are some.
+  void await();
+
+  const std::vector<std::shared_ptr<Channel>> channels_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string_view, std::size_t> places_;
+  adapt::Adaptation adaptation_;
+  std::vector<float> averages_;  // over the ranks, once `under_way_` is done
+  bool has_averages_ = false;
+  std::optional<Work> under_way_;
+
+  std::mutex mutex_;
+  std::vector<double> seen_;  // in the step that runs, guarded by mutex_
+};
+
+}  // namespace gradwire::pytorch

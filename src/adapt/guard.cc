@@ -1,0 +1,127 @@
+#include "adapt/guard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace gradwire::adapt {
+namespace {
+
+// Ratios of energies.
+constexpr double kLeap = 1000;
+constexpr double kMostError = 0.25;
+// Shares of signal: of layers with as much, and what is left of it.
+constexpr double kStrong = 0.3;
+constexpr double kLost = 0.05;
+constexpr double kLossLeap = 3;
+constexpr std::uint32_t kLossWindow = 16;
+constexpr std::uint32_t kLeastLosses = 8;
+
+bool is_finite(const Sight& sight) {
+  return std::isfinite(sight.energy) && std::isfinite(sight.mean_energy);
+}
+
+bool leaps(const Sight& sight, const Sight& usual) {
+  return usual.energy > 0 && sight.energy > kLeap * usual.energy;
+}
+
+}  // namespace
+
+Guard::Guard(std::vector<std::string> names, std::uint32_t ranks)
+    : names_(std::move(names)), ranks_(ranks), layers_(names_.size()) {}
+
+bool Guard::see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss) {
+  std::vector<Care> before;
+  for (std::size_t i = 0; i < layers_.size(); ++i) before.push_back(care(i));
+  see_loss(loss);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    Layer& layer = layers_[i];
+    if (layer.finer_steps > 0) --layer.finer_steps;
+    const bool finite = is_finite(step[i]);
+    if (layer.finite != finite) {
+      events_.push_back(names_[i] + (finite ? ": finite again" : ": not finite, travels exactly"));
+    }
+    layer.finite = finite;
+    if (!finite || step[i].energy == 0) continue;
+    const std::string worry = this->worry(step[i], tuner.usual(i));
+    if (worry.empty()) continue;
+    if (layer.finer_steps == 0) {
+      events_.push_back(fmt::format("{}: {}, travels finer for {} steps", names_[i], worry,
+                                    kCareSteps));
+    }
+    layer.finer_steps = kCareSteps;
+    if (!leaps(step[i], tuner.usual(i))) continue;
+    tuner.forget(i);  // it may stay so, or be as before
+    step[i] = {};
+  }
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    if (care(i) != before[i]) return true;
+  }
+  return false;
+}
+
+std::string Guard::worry(const Sight& sight, const Sight& usual) const {
+  if (sight.sampled_energy > 0 && !(sight.sampled_error <= kMostError * sight.sampled_energy)) {
+    return fmt::format("codecs lost {:.0f} % of its energy",
+                       100 * sight.sampled_error / sight.sampled_energy);
+  }
+  if (usual.energy == 0) return {};
+  if (leaps(sight, usual)) {
+    return fmt::format("gradients {:.0f} times as large as usual",
+                       std::sqrt(sight.energy / usual.energy));
+  }
+  const double had = signal(usual, ranks_);
+  if (had >= kStrong && signal(sight, ranks_) < kLost) {
+    return fmt::format("ranks agree no longer (signal {:.2f} of {:.2f})", signal(sight, ranks_),
+                       had);
+  }
+  return {};
+}
+
+void Guard::see_loss(std::optional<double> loss) {
+  if (exact_steps_ > 0) --exact_steps_;
+  if (!loss) return;
+  const bool leaps = losses_ >= kLeastLosses && *loss > kLossLeap * usual_loss_;
+  if (!std::isfinite(*loss) || leaps) {
+    if (exact_steps_ == 0) {
+      events_.push_back(fmt::format("the loss is {:.4g} after {:.4g}: all layers travel exactly for "
+                                    "{} steps",
+                                    *loss, usual_loss_, kCareSteps));
+    }
+    exact_steps_ = kCareSteps;
+    losses_ = 0;  // it may stay there
+    return;
+  }
+  losses_ = std::min(losses_ + 1, kLossWindow);
+  usual_loss_ += (*loss - usual_loss_) / losses_;
+}
+
+Care Guard::care(std::size_t layer) const {
+  if (exact_steps_ > 0 || !layers_[layer].finite) return Care::exact;
+  return layers_[layer].finer_steps > 0 ? Care::finer : Care::usual;
+}
+
+void Guard::save(ByteWriter& to) const {
+  for (const Layer& layer : layers_) {
+    to.write(layer.finite);
+    to.write(layer.finer_steps);
+  }
+  to.write(exact_steps_);
+  to.write(usual_loss_);
+  to.write(losses_);
+}
+
+bool Guard::load(ByteReader& from) {
+  std::vector<Layer> loaded(layers_.size());
+  for (Layer& layer : loaded) {
+    std::uint8_t finite = 1;
+    if (!from.read(finite) || !from.read(layer.finer_steps)) return false;
+    layer.finite = finite != 0;
+  }
+  if (!from.read(exact_steps_) || !from.read(usual_loss_) || !from.read(losses_)) return false;
+  layers_ = std::move(loaded);
+  return true;
+}
+
+}  // namespace gradwire::adapt
