@@ -41,7 +41,7 @@ constexpr std::size_t kMaxStructBytes = 4096;  // an uninitialised `struct_bytes
 static_assert(sizeof(gradwire_connect_options) ==
               offsetof(gradwire_connect_options, trace) + sizeof(const char*));
 static_assert(sizeof(gradwire_operation_options) ==
-              offsetof(gradwire_operation_options, measure_error) + sizeof(std::uint64_t));
+              offsetof(gradwire_operation_options, exact_energies) + sizeof(std::uint64_t));
 
 /// Reads as many fields as the caller's version has into `options`, whose others stay zero. A newer
 /// program may set more fields than are known here; it must not have used them.
@@ -96,7 +96,8 @@ OperationOptions convert(const gradwire_operation_options& from) {
           .step = from.step == 0 ? std::nullopt : std::optional(from.step),
           .timeout = milliseconds(from.timeout_ms),
           .average = from.average != 0,
-          .measure_error = from.measure_error != 0};
+          .measure_error = from.measure_error != 0,
+          .exact_energies = from.exact_energies != 0};
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -304,7 +305,8 @@ int gradwire_work_tensor_statistics(const gradwire_work* work, gradwire_tensor_s
     const Statistics found = work->work.statistics();
     for (std::size_t i = 0; i < std::min(capacity, found.tensors.size()); ++i) {
       const TensorStatistics& of = found.tensors[i];
-      tensors[i] = {of.sent_bytes, of.squared_error, of.energy};
+      tensors[i] = {of.sent_bytes,      of.energy,        of.sum_energy, of.residual_energy,
+                    of.measured_energy, of.squared_error, of.saturated};
     }
     *tensor_count = found.tensors.size();
     return kOk;

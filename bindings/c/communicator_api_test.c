@@ -272,7 +272,7 @@ static void a_work_is_under_way_and_then_done(gradwire_communicator* ranks) {
 static void tensors_have_statistics_of_their_own(gradwire_communicator* ranks) {
   gradwire_operation_options options = {.struct_bytes = sizeof options, .measure_error = 1};
   gradwire_work* work = NULL;
-  gradwire_tensor_statistics of[2] = {{0, -1.0, -1.0}, {0, -1.0, -1.0}};
+  gradwire_tensor_statistics of[2] = {{.energy = -1.0}, {.energy = -1.0}};
   size_t count = 0;
   float exact[COUNT], lossy[COUNT];
   gradwire_tensor tensors[] = {tensor_of(exact, COUNT), tensor_of(lossy, COUNT)};
@@ -285,9 +285,11 @@ static void tensors_have_statistics_of_their_own(gradwire_communicator* ranks) {
   EXPECT_OK(gradwire_work_tensor_statistics(work, of, 1, &count));
   EXPECT(count == 2 && of[0].sent_bytes > 0 && of[1].energy == -1.0);
   EXPECT_OK(gradwire_work_tensor_statistics(work, of, 2, &count));
-  EXPECT(of[0].squared_error == 0);
+  EXPECT(of[0].squared_error == 0 && of[0].energy == 0 && of[0].sum_energy == 0);
   EXPECT(of[1].sent_bytes < of[0].sent_bytes);
-  EXPECT(of[1].squared_error > 0 && of[1].squared_error < of[1].energy);
+  EXPECT(of[1].squared_error > 0 && of[1].squared_error < of[1].measured_energy);
+  EXPECT(of[1].measured_energy <= of[1].energy * 1.000001 && of[1].sum_energy > 0);
+  EXPECT(of[1].residual_energy == 0 && of[1].saturated == 0);
   EXPECT_OK(gradwire_work_tensor_statistics(work, NULL, 0, &count));
   EXPECT_FAILURE(gradwire_work_tensor_statistics(work, NULL, 1, &count), GRADWIRE_INVALID_ARGUMENT,
                  "tensors");
@@ -296,10 +298,13 @@ static void tensors_have_statistics_of_their_own(gradwire_communicator* ranks) {
   gradwire_work_destroy(work);
 
   options.measure_error = 0;
-  EXPECT_OK(gradwire_communicator_all_reduce(ranks, tensors + 1, 1, &options, &work));
+  options.exact_energies = 1;
+  tensors[1].way = "sign+feedback";
+  EXPECT_OK(gradwire_communicator_all_reduce(ranks, tensors, 2, &options, &work));
   EXPECT_OK(gradwire_work_wait(work));
-  EXPECT_OK(gradwire_work_tensor_statistics(work, of, 1, &count));
-  EXPECT(count == 1 && of[0].squared_error == 0 && of[0].energy == 0);
+  EXPECT_OK(gradwire_work_tensor_statistics(work, of, 2, &count));
+  EXPECT(count == 2 && of[0].energy > 0 && of[0].sum_energy > 0 && of[0].residual_energy == 0);
+  EXPECT(of[1].residual_energy > 0 && of[1].energy > 0);
   gradwire_work_destroy(work);
 }
 

@@ -77,7 +77,8 @@ class PyWork {
     const Statistics statistics = work_.statistics();
     nb::list tensors;
     for (const TensorStatistics& of : statistics.tensors) {
-      tensors.append(nb::make_tuple(of.sent_bytes, of.squared_error, of.energy));
+      tensors.append(nb::make_tuple(of.sent_bytes, of.energy, of.sum_energy, of.residual_energy,
+                                    of.measured_energy, of.squared_error, of.saturated));
     }
     return nb::make_tuple(statistics.sent_bytes, statistics.sent_messages, statistics.seconds,
                           tensors);
@@ -111,14 +112,15 @@ std::chrono::milliseconds timeout_of(std::optional<double> seconds) {
   return seconds ? milliseconds(*seconds) : std::chrono::milliseconds(0);
 }
 
-OperationOptions operation_options(bool average, bool measure_error, std::uint64_t seed,
-                                   std::optional<std::uint64_t> step,
+OperationOptions operation_options(bool average, bool measure_error, bool exact_energies,
+                                   std::uint64_t seed, std::optional<std::uint64_t> step,
                                    std::optional<double> timeout) {
   return {.seed = seed,
           .step = step,
           .timeout = timeout_of(timeout),
           .average = average,
-          .measure_error = measure_error};
+          .measure_error = measure_error,
+          .exact_energies = exact_energies};
 }
 
 /// Throws KeyboardInterrupt, or what else a signal's handler raises. Looks every `kMoment`.
@@ -190,39 +192,43 @@ struct Call {
 };
 
 PyWork all_reduce(Communicator& ranks, const Names& names, const Arrays& arrays, const Ways& ways,
-                  bool average, bool measure_error, std::uint64_t seed,
+                  bool average, bool measure_error, bool exact_energies, std::uint64_t seed,
                   std::optional<std::uint64_t> step, std::optional<double> timeout) {
   Call call(names, arrays, ways);
-  Work work = ranks.all_reduce(call.tensors,
-                               operation_options(average, measure_error, seed, step, timeout));
+  Work work = ranks.all_reduce(
+      call.tensors, operation_options(average, measure_error, exact_energies, seed, step, timeout));
   return {std::move(work), std::move(call.arrays)};
 }
 
 PyWork broadcast(Communicator& ranks, const Names& names, const Arrays& arrays, const Ways& ways,
-                 std::uint32_t root, bool measure_error, std::uint64_t seed,
+                 std::uint32_t root, bool measure_error, bool exact_energies, std::uint64_t seed,
                  std::optional<std::uint64_t> step, std::optional<double> timeout) {
   Call call(names, arrays, ways);
-  Work work = ranks.broadcast(call.tensors, root,
-                              operation_options(false, measure_error, seed, step, timeout));
+  Work work =
+      ranks.broadcast(call.tensors, root,
+                      operation_options(false, measure_error, exact_energies, seed, step, timeout));
   return {std::move(work), std::move(call.arrays)};
 }
 
 /// One array is cut into equal parts; several are parts.
 PyWork reduce_scatter(Communicator& ranks, const Names& names, const Arrays& arrays,
-                      const Ways& ways, bool average, bool measure_error, std::uint64_t seed,
-                      std::optional<std::uint64_t> step, std::optional<double> timeout) {
+                      const Ways& ways, bool average, bool measure_error, bool exact_energies,
+                      std::uint64_t seed, std::optional<std::uint64_t> step,
+                      std::optional<double> timeout) {
   Call call(names, arrays, ways);
-  const OperationOptions options = operation_options(average, measure_error, seed, step, timeout);
+  const OperationOptions options =
+      operation_options(average, measure_error, exact_energies, seed, step, timeout);
   Work work = call.tensors.size() == 1 ? ranks.reduce_scatter(call.tensors[0], options)
                                        : ranks.reduce_scatter(call.tensors, options);
   return {std::move(work), std::move(call.arrays)};
 }
 
 PyWork all_gather(Communicator& ranks, const Names& names, const Arrays& arrays, const Ways& ways,
-                  bool measure_error, std::uint64_t seed, std::optional<std::uint64_t> step,
-                  std::optional<double> timeout) {
+                  bool measure_error, bool exact_energies, std::uint64_t seed,
+                  std::optional<std::uint64_t> step, std::optional<double> timeout) {
   Call call(names, arrays, ways);
-  const OperationOptions options = operation_options(false, measure_error, seed, step, timeout);
+  const OperationOptions options =
+      operation_options(false, measure_error, exact_energies, seed, step, timeout);
   Work work = call.tensors.size() == 1 ? ranks.all_gather(call.tensors[0], options)
                                        : ranks.all_gather(call.tensors, options);
   return {std::move(work), std::move(call.arrays)};
@@ -270,17 +276,17 @@ void add_communicator(nb::module_& module) {
       .def_prop_ro("size", &Communicator::size)
       .def_prop_ro("ranks_per_host", &Communicator::ranks_per_host)
       .def("all_reduce", &all_reduce, "names"_a, "arrays"_a, "ways"_a, "average"_a,
-           "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
+           "measure_error"_a, "exact_energies"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
       .def("register_layer", &register_layer, "name"_a, "array"_a.none())
       .def("set_plan", &set_plan, "source"_a, "given"_a, "from_step"_a)
       .def("save_residuals", &save_residuals)
       .def("load_residuals", &load_residuals, "saved"_a.none())
       .def("broadcast", &broadcast, "names"_a, "arrays"_a, "ways"_a, "root"_a, "measure_error"_a,
-           "seed"_a, "step"_a.none(), "timeout"_a.none())
+           "exact_energies"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
       .def("reduce_scatter", &reduce_scatter, "names"_a, "arrays"_a, "ways"_a, "average"_a,
-           "measure_error"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
-      .def("all_gather", &all_gather, "names"_a, "arrays"_a, "ways"_a, "measure_error"_a, "seed"_a,
-           "step"_a.none(), "timeout"_a.none())
+           "measure_error"_a, "exact_energies"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
+      .def("all_gather", &all_gather, "names"_a, "arrays"_a, "ways"_a, "measure_error"_a,
+           "exact_energies"_a, "seed"_a, "step"_a.none(), "timeout"_a.none())
       .def(
           "barrier",
           [](Communicator& ranks, std::optional<double> timeout) {

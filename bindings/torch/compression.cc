@@ -58,7 +58,7 @@ void Ledger::count(const std::vector<LayerPtr>& layers, std::span<const std::uin
     totals.bytes += exact_bytes[i];
     totals.sent_bytes += cost.sent_bytes;
     totals.squared_error += cost.squared_error;
-    totals.energy += cost.energy;
+    totals.energy += cost.measured_energy;
   }
 }
 

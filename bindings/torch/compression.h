@@ -51,7 +51,7 @@ struct LayerTotals {
   std::uint64_t bytes = 0;       ///< that an exact exchange would have sent
   std::uint64_t sent_bytes = 0;  ///< that were sent
   double squared_error = 0;      ///< of what was encoded by its way, where that was measured
-  double energy = 0;
+  double energy = 0;             ///< of just that
 };
 
 /// One parameter.

@@ -146,18 +146,46 @@ struct OperationOptions {
   std::chrono::milliseconds timeout{0};  ///< 0: the communicator's. At most `kMaxTimeout`.
   /// Divides sums by the number of ranks. For all_reduce and reduce_scatter. The same on all ranks.
   bool average = false;
-  /// Finds out what codecs lose of this rank's numbers, for `TensorStatistics`. Costs a decoding.
+  /// Finds out what codecs lose of all of this rank's numbers, for `TensorStatistics`, and not of a
+  /// sample of them. Costs a decoding.
   bool measure_error = false;
+  /// Finds out the energies also of tensors that travel exactly. Costs reading them once more.
+  bool exact_energies = false;
 };
 
-/// What one tensor of an operation cost this rank.
+/// What one tensor of an operation cost this rank, and what became of its numbers there. An energy
+/// is a sum of squares, within a millionth of it, and not finite where a number is not. The same
+/// numbers give the same statistics, whatever the threads and the timing. Added up over all ranks
+/// they tell of the tensor how far the ranks agree,
+///
+///   agreement = ||mean||^2 / mean ||.||^2 = ranks * sum_energy / energy    with `average`
+///                                         = sum_energy / (ranks * energy)  without,
+///
+/// 1 where all have the same numbers and about 1 / ranks where they have nothing in common. Sums
+/// are of numbers as messages brought them, so what codecs lose of them is in it.
 struct TensorStatistics {
   std::uint64_t sent_bytes = 0;  ///< its segments of all messages sent
-  /// When measured: of this rank's own numbers, as far as it encoded them, and of what the codec
-  /// lost of them. Their NMSE is squared_error / energy. With feedback, residuals belong to the
-  /// numbers. What sums lose is not in it; both are 0 where a rank sends nothing but sums.
-  double squared_error = 0;
+  /// Of this rank's numbers, as it contributed them: with feedback, with what was kept of them
+  /// before. Of a reduce_scatter those of all parts, of an all_gather this rank's part, of a
+  /// broadcast the root's numbers. 0 where nothing travels, and where numbers travel exactly,
+  /// unless `OperationOptions::exact_energies` asks for them.
   double energy = 0;
+  /// Of the sums that this rank finished, divided if they are, before a codec encodes them. Where
+  /// several ranks finish the same sum, one has its energy: added up over all ranks it is that of
+  /// the result, but for what codecs lose of finished sums. 0 as above, and where nothing is added.
+  double sum_energy = 0;
+  /// Of what feedback keeps of the tensor on this rank after the operation. 0 without feedback.
+  double residual_energy = 0;
+  /// Of a sample of this rank's numbers, or with `OperationOptions::measure_error` of all, as far
+  /// as it encoded them, and of what the codec lost of them. Their NMSE is squared_error /
+  /// measured_energy. A message is in the sample in one of 31 steps, others in others; of sums, it
+  /// is only where all numbers travel exactly until they are added up. Both are 0 where nothing was
+  /// encoded or nothing was in the sample.
+  double measured_energy = 0;
+  double squared_error = 0;
+  /// Of the numbers that were measured: finite ones that decode to what is not finite, as `fp16`
+  /// makes of large ones. `squared_error` is then not finite.
+  std::uint64_t saturated = 0;
 };
 
 /// What an operation cost this rank.

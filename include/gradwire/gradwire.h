@@ -402,9 +402,12 @@ typedef struct gradwire_operation_options {
   uint64_t step;        // of training: others draw other random numbers [a count of operations]
   uint64_t timeout_ms;  // [the communicator's]
   uint64_t average;     // of all_reduce and reduce_scatter: 1 divides sums by the ranks [0]
-  // 1 finds out what codecs lose of this rank's numbers, for `gradwire_work_tensor_statistics`. It
-  // costs a decoding [0].
+  // 1 finds out what codecs lose of all of this rank's numbers, and not of a sample of them, for
+  // `gradwire_work_tensor_statistics`. It costs a decoding [0].
   uint64_t measure_error;
+  // 1 finds out the energies also of tensors that travel exactly. It costs reading them once more
+  // [0].
+  uint64_t exact_energies;
 } gradwire_operation_options;
 
 // Names a tensor for plans: `count` elements, of reduce_scatter and all_gather those of all parts.
@@ -488,14 +491,28 @@ typedef struct gradwire_statistics {
 GRADWIRE_API int gradwire_work_statistics(const gradwire_work* work,
                                           gradwire_statistics* statistics);
 
-// What one tensor of an operation cost this rank.
+// What one tensor of an operation cost this rank, and what became of its numbers there. An energy
+// is a sum of squares, within a millionth of it, and not finite where a number is not. Added up
+// over all ranks, energies tell how far the ranks agree: with `average`, ranks * sum_energy /
+// energy, and without, sum_energy / (ranks * energy), is 1 where all have the same numbers and
+// about 1 / ranks where they have nothing in common.
 typedef struct gradwire_tensor_statistics {
   uint64_t sent_bytes;  // of all messages, those of its segments
-  // With `measure_error`: the energy of this rank's own numbers, as far as it encoded them, and of
-  // what the codec lost of them; their NMSE is squared_error / energy. With feedback, what it holds
-  // back belongs to the numbers. Both are 0 where a rank sends nothing but sums.
-  double squared_error;
+  // Of this rank's numbers, as it contributed them: with feedback, with what was kept of them
+  // before. 0 where nothing travels, and without `exact_energies` where numbers travel exactly.
   double energy;
+  // Of the sums that this rank finished, divided if they are, before a codec encodes them; of a sum
+  // that several ranks finish, one has it. 0 as above, and where nothing is added.
+  double sum_energy;
+  // Of what feedback keeps of the tensor on this rank after the operation. 0 without feedback.
+  double residual_energy;
+  // Of a sample of this rank's numbers, or with `measure_error` of all, as far as it encoded them,
+  // and of what the codec lost of them; their NMSE is squared_error / measured_energy. A message is
+  // in the sample in one of 31 steps. Both are 0 where nothing was.
+  double measured_energy;
+  double squared_error;
+  // Of the numbers that were measured: finite ones that decode to what is not finite.
+  uint64_t saturated;
 } gradwire_tensor_statistics;
 
 // Describes the first `capacity` tensors of an operation that is done, in the order of the call,

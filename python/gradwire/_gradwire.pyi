@@ -22,7 +22,9 @@ class Codec:
 class Work:
     def wait(self) -> None: ...
     def done(self) -> bool: ...
-    def statistics(self) -> tuple[int, int, float, list[tuple[int, float, float]]]: ...
+    def statistics(
+        self,
+    ) -> tuple[int, int, float, list[tuple[int, float, float, float, float, float, int]]]: ...
 
 class Communicator:
     @property
@@ -36,6 +38,7 @@ class Communicator:
         ways: list[str | None],
         average: bool,
         measure_error: bool,
+        exact_energies: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
@@ -51,6 +54,7 @@ class Communicator:
         ways: list[str | None],
         root: int,
         measure_error: bool,
+        exact_energies: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
@@ -62,6 +66,7 @@ class Communicator:
         ways: list[str | None],
         average: bool,
         measure_error: bool,
+        exact_energies: bool,
         seed: int,
         step: int | None,
         timeout: float | None,
@@ -72,6 +77,7 @@ class Communicator:
         arrays: list[Any],
         ways: list[str | None],
         measure_error: bool,
+        exact_energies: bool,
         seed: int,
         step: int | None,
         timeout: float | None,

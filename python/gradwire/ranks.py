@@ -27,16 +27,32 @@ takes 16.
 
 
 class TensorStatistics(NamedTuple):
-    """What one array of an operation cost this rank."""
+    """What one array of an operation cost this rank, and what became of its numbers there.
+
+    Energies are right within a millionth, and not finite where a number is not.
+    """
 
     sent_bytes: int
     """Of all messages, those of its segments."""
-    squared_error: float
-    """With ``measure_error``: the energy of what the codec lost of this rank's own numbers, as far
-    as it encoded them; 0 where it sends nothing but sums."""
     energy: float
-    """That of the numbers: their NMSE is squared_error / energy. With feedback, what it holds back
-    belongs to them."""
+    """The sum of squares of this rank's numbers, as it contributed them: with feedback, with what
+    was kept of them before. Of a reduce_scatter those of all parts, of an all_gather this rank's
+    part, of a broadcast the root's numbers. 0 where nothing travels, and without
+    ``exact_energies`` where numbers travel exactly."""
+    sum_energy: float
+    """Of the sums that this rank finished, divided if they are, before a codec encodes them; of a
+    sum that several ranks finish, one has it. Added up over all ranks, ``size * sum_energy /
+    energy`` with ``average``, or else ``sum_energy / (size * energy)``, tells how far they agree:
+    1 where all have the same numbers, about 1 / size where they have nothing in common."""
+    residual_energy: float
+    """Of what feedback keeps of the array on this rank after the operation; 0 without feedback."""
+    measured_energy: float
+    """Of a sample of this rank's numbers, or with ``measure_error`` of all, as far as it encoded
+    them. A message is in the sample in one of 31 steps; 0 where nothing was."""
+    squared_error: float
+    """Of what the codec lost of those: their NMSE is squared_error / measured_energy."""
+    saturated: int
+    """Of those, the finite ones that decode to what is not finite."""
 
 
 class Statistics(NamedTuple):
@@ -176,7 +192,9 @@ class Communicator:
     `x` is a writable array, as everywhere in this package, and is changed in place; `timeout` is in
     seconds, more than 0 and at most a year, None being what `connect` was given. Another `step`
     draws other random numbers; None counts the operations of this communicator. `measure_error`
-    finds out what codecs lose of this rank's numbers, for `Work.statistics`; it costs a decoding.
+    finds out what codecs lose of all of this rank's numbers, and not of a sample, for
+    `Work.statistics`; it costs a decoding. `exact_energies` finds out the energies also of arrays
+    that travel exactly, which costs reading them once more.
 
     It belongs to the process that made it: in a child of a fork it can be dropped and nothing else.
     """
@@ -238,6 +256,7 @@ class Communicator:
         name: str | Sequence[str] | None = None,
         average: bool = False,
         measure_error: bool = False,
+        exact_energies: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
@@ -256,7 +275,7 @@ class Communicator:
         ``masking=1`` ends it where a sparse codec sent something; ``reuse`` finds out only every
         so many calls from which size on such a codec sends numbers.
         """
-        _check_switches(average=average, measure_error=measure_error)
+        _check_switches(average=average, measure_error=measure_error, exact_energies=exact_energies)
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.all_reduce(
@@ -265,6 +284,7 @@ class Communicator:
                 ways,
                 average,
                 measure_error,
+                exact_energies,
                 *_checked(seed, step, timeout),
             ),
             self._native,
@@ -278,17 +298,24 @@ class Communicator:
         *,
         name: str | Sequence[str] | None = None,
         measure_error: bool = False,
+        exact_energies: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
     ) -> Work:
         """What the root's `x` decodes to, everywhere."""
-        _check_switches(measure_error=measure_error)
+        _check_switches(measure_error=measure_error, exact_energies=exact_energies)
         root = _root(root, self.size)
         arrays, names, ways = _listed(x, name, way)
         return Work(
             self._native.broadcast(
-                names, arrays, ways, root, measure_error, *_checked(seed, step, timeout)
+                names,
+                arrays,
+                ways,
+                root,
+                measure_error,
+                exact_energies,
+                *_checked(seed, step, timeout),
             ),
             self._native,
         )
@@ -301,6 +328,7 @@ class Communicator:
         name: str | Sequence[str] | None = None,
         average: bool = False,
         measure_error: bool = False,
+        exact_energies: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
@@ -312,7 +340,7 @@ class Communicator:
         those of rank 1, and so on, equally many for each. `way` and `name` are then one for all
         arrays, or lists with one per array.
         """
-        _check_switches(average=average, measure_error=measure_error)
+        _check_switches(average=average, measure_error=measure_error, exact_energies=exact_energies)
         parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.reduce_scatter(
@@ -321,6 +349,7 @@ class Communicator:
                 ways,
                 average,
                 measure_error,
+                exact_energies,
                 *_checked(seed, step, timeout),
             ),
             self._native,
@@ -333,6 +362,7 @@ class Communicator:
         *,
         name: str | Sequence[str] | None = None,
         measure_error: bool = False,
+        exact_energies: bool = False,
         seed: int = 0,
         step: int | None = None,
         timeout: float | None = None,
@@ -340,11 +370,16 @@ class Communicator:
         """Of the `size` equal parts of `x`, this rank's is sent to all. `x` may be a list of parts,
         as for `reduce_scatter`.
         """
-        _check_switches(measure_error=measure_error)
+        _check_switches(measure_error=measure_error, exact_energies=exact_energies)
         parts, names, ways = self._parts(x, name, way)
         return Work(
             self._native.all_gather(
-                names, parts, ways, measure_error, *_checked(seed, step, timeout)
+                names,
+                parts,
+                ways,
+                measure_error,
+                exact_energies,
+                *_checked(seed, step, timeout),
             ),
             self._native,
         )

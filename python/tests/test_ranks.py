@@ -321,8 +321,9 @@ def test_parts_of_several_arrays_travel_together(tmp_path):
 def measures(ranks):
     arrays = [np.arange(1000, dtype=np.float32) for _ in range(2)]
     found = []
-    for measure_error in (True, False):
-        work = ranks.all_reduce(arrays, ["none", "uniform:bits=2"], measure_error=measure_error)
+    for switch in (True, False):
+        ways = ["none", "uniform:bits=2"]
+        work = ranks.all_reduce(arrays, ways, measure_error=switch, exact_energies=switch)
         work.wait()
         found.append(work.statistics())
     return found
@@ -334,8 +335,33 @@ def test_statistics_tell_bytes_and_error_of_every_array(tmp_path):
         assert exact.sent_bytes > lossy.sent_bytes > 0
         assert measured.sent_bytes > exact.sent_bytes + lossy.sent_bytes
         assert exact.squared_error == 0
-        assert 0 < lossy.squared_error < lossy.energy
-        assert [each.energy for each in not_measured.tensors] == [0, 0]
+        assert 0 < lossy.squared_error < lossy.measured_energy
+        for statistics, with_exact in ((measured, True), (not_measured, False)):
+            exact, lossy = statistics.tensors
+            assert (exact.energy > 0) == (exact.sum_energy > 0) == with_exact
+            assert lossy.energy == pytest.approx(np.square(np.arange(1000.0)).sum(), rel=1e-6)
+            assert lossy.saturated == lossy.residual_energy == 0
+
+
+def contributes(ranks):
+    """What one rank knows of an average, without and with feedback."""
+    found = []
+    for way in ("grid:step=0.01", "sign+feedback"):
+        x = np.random.default_rng(ranks.rank).standard_normal(100_000, np.float32)
+        work = ranks.all_reduce(x, way, name="x", average=True)
+        work.wait()
+        found.append(work.statistics().tensors[0])
+    return found
+
+
+def test_statistics_of_all_ranks_tell_how_far_they_agree(tmp_path):
+    results = on_ranks(contributes, 2, tmp_path / "store")
+    energy = sum(each[0].energy for each in results)
+    sums = sum(each[0].sum_energy for each in results)
+    assert 2 * sums / energy == pytest.approx(1 / 2, abs=0.01)
+    for without, with_feedback in results:
+        assert without.residual_energy == 0
+        assert with_feedback.residual_energy > 0
 
 
 def leaves(ranks):

@@ -131,7 +131,8 @@ def errors_by_step(rank: int, wrap: str) -> list[float]:
 def test_the_error_shown_is_that_of_the_way_shown(wrap):
     for exact, still, unmeasured, lossy, later, another in on_ranks(2, errors_by_step, wrap):
         assert exact == still == unmeasured == 0
-        assert lossy == later > 0.1
+        assert lossy > 0.1
+        assert later == pytest.approx(lossy, rel=0.2)  # a later step may be in the sample
         assert another == 0
 
 

@@ -68,6 +68,23 @@ TEST(Notes, of_a_layer_change_no_byte) {
   }
 }
 
+TEST(Notes, of_a_layer_add_up_to_its_energy) {
+  std::vector<float> x = gaussian(150'001, 14);
+  for (const float first : {1.0f, INFINITY}) {
+    x[0] = first;
+    const Tensor layer(x, Dtype::f32);
+    std::vector<double> notes(note_count(Codec::parse("grid"), x.size()));
+    fit(Codec::parse("grid"), layer.view(), notes);
+    double energy = 0, noted = 0;
+    for (const float number : x) energy += double{number} * number;
+    for (const double note : notes) noted += note;
+    EXPECT_EQ(std::isfinite(noted), std::isfinite(energy));
+    if (std::isfinite(energy)) {
+      EXPECT_NEAR(noted, energy, 1e-6 * energy);
+    }
+  }
+}
+
 TEST_P(Slices, packed_codes_join_to_the_codes_of_the_whole) {
   constexpr std::ptrdiff_t kCount = 10'240;
   const std::vector<float> x = gaussian(kCount, 15);

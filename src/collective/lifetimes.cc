@@ -11,6 +11,9 @@ bool uses_slot(Op op) {
          op == Op::decode_add;
 }
 bool fills_slot(Op op) { return op == Op::encode || op == Op::receive; }
+bool changes_kept(Op op) {
+  return op == Op::load || op == Op::add || op == Op::keep || op == Op::keep_rounding;
+}
 
 /// One chunk, if all its places were the same memory: which of them it holds.
 struct Chunk {
@@ -117,6 +120,16 @@ std::vector<std::uint32_t> sends_of(const Schedule& schedule) {
   return result;
 }
 
+std::vector<std::size_t> last_keepings(const Schedule& schedule) {
+  std::vector<std::size_t> result(schedule.chunks, schedule.steps.size());
+  for (std::size_t at = 0; at < schedule.steps.size(); ++at) {
+    const Step& step = schedule.steps[at];
+    if (!changes_kept(step.op)) continue;
+    for (std::uint32_t i = 0; i < step.count; ++i) result[step.first + i] = at;
+  }
+  return result;
+}
+
 /// Where inputs travel exactly, what is lost is what their sums lose.
 std::vector<bool> measured_of(const Schedule& schedule) {
   const auto is_lossy = [](const Step& step) { return step.op == Op::keep && !step.exact; };
@@ -134,7 +147,7 @@ std::vector<bool> measured_of(const Schedule& schedule) {
 
 Lifetimes lifetimes_of(const Schedule& schedule) {
   return {chunks_in_one_place(schedule), last_uses(schedule), sends_of(schedule),
-          measured_of(schedule)};
+          last_keepings(schedule), measured_of(schedule)};
 }
 
 std::uint32_t most_copies(const Schedule& schedule) {

@@ -16,6 +16,8 @@ struct Lifetimes {
   /// By step: how often its message is sent in all, at the step that encodes it or uses it first,
   /// or receives it if it is only passed on; 0 at all other steps.
   std::vector<std::uint32_t> sends;
+  /// By chunk: the last step that keeps something of it, or has nothing of it kept any more.
+  std::vector<std::size_t> last_kept;
   /// By step: it keeps what a message lacks that counts as this rank's error.
   std::vector<bool> measured;
 };

@@ -70,6 +70,14 @@ TEST(Lifetimes, a_message_is_needed_until_its_last_use_before_the_slot_is_filled
   EXPECT_EQ(of(program).last_use, (std::vector<bool>{false, false, false, true, false, true}));
 }
 
+TEST(Lifetimes, the_last_step_that_changes_what_is_kept_is_known_of_every_chunk) {
+  Program program(Collective::all_reduce, 3);
+  program.encode(Place::input, {0, 2}).send(1).keep(Place::input, {0, 2});             // 0, 1, 2
+  program.load(2).receive(1, 2).decode_add(kIncoming, 2);                              // 3, 4, 5
+  program.encode(Place::sum, {1, 2}).send(1).keep(Place::sum, 1).echo(Place::sum, 1);  // 8: keep
+  EXPECT_EQ(of(program).last_kept, (std::vector<std::size_t>{2, 8, 3}));
+}
+
 TEST(Lifetimes, sends_are_counted_where_a_message_is_made_or_used_or_else_received) {
   Program program(Collective::all_reduce, 2);
   program.encode(Place::input, 0).send(1).send(2);                               // 0: twice

@@ -47,7 +47,9 @@ class Program {
 
   Program& load(Chunks chunks) { return put({.op = Op::load}, chunks); }
   Program& add(Chunks chunks) { return put({.op = Op::add}, chunks); }
-  Program& finish(Chunks chunks) { return put({.op = Op::finish}, chunks); }
+  Program& finish(Chunks chunks, bool counts = true) {
+    return put({.op = Op::finish, .counts = counts}, chunks);
+  }
   Program& store(Chunks chunks) { return put({.op = Op::store}, chunks); }
   Program& keep_rounding(Chunks chunks) { return put({.op = Op::keep_rounding}, chunks); }
   Program& encode(Place place, Chunks chunks, std::uint16_t slot = kOutgoing, Making how = {}) {

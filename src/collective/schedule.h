@@ -78,6 +78,7 @@ struct Step {
   /// encode: other ranks make the same message, of the same sum; one of them keeps what it lacks.
   bool replicated = false;
   Sum sum = Sum::partial;  ///< encode, keep: of sums
+  bool counts = false;     ///< finish: of the ranks that finish this sum, the one that counts it
 
   friend bool operator==(const Step&, const Step&) = default;
 };

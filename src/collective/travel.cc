@@ -151,7 +151,7 @@ class LegWriter {
   void arrive() {
     if (!takes_part(me_)) return;
     const Chunks held = held_by(me_);
-    if (is_complete()) program_.finish(held);
+    if (is_complete()) program_.finish(held, is_keeper());
     if (is_last()) store(held);
   }
   void store(Chunks chunks) {
@@ -461,7 +461,7 @@ class LegWriter {
       if (takes_part(me_)) grow_around(circle, held);
       pass({Kind::around, level});
       state(level).replicated = false;  // not yet
-      if (takes_part(me_)) program_.finish(held.part(circle.me, circle.count));
+      if (takes_part(me_)) program_.finish(held.part(circle.me, circle.count), is_keeper());
     }
     if (collective_ == Collective::reduce_scatter) {
       store(held.part(circle.me, circle.count));

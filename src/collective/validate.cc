@@ -1,5 +1,7 @@
 #include "collective/validate.h"
 
+#include <algorithm>
+
 #include "base/random_stream.h"
 #include "collective/interpreter.h"
 
@@ -105,6 +107,36 @@ std::optional<std::string> check_preparation(const Schedule& schedule, Collectiv
   return "tensors must be measured, taken up and fitted, in this order, for what they need";
 }
 
+bool reads_input(const Step& step) {
+  return step.op == Op::load || step.op == Op::add ||
+         (step.op == Op::encode && step.place == Place::input);
+}
+
+/// By chunk: how many of a schedule's steps are of this kind.
+template <class Predicate>
+void count_steps(const Schedule& schedule, Predicate is_one, std::vector<std::uint32_t>& counts) {
+  counts.resize(schedule.chunks);
+  for (const Step& step : schedule.steps) {
+    if (!is_one(step)) continue;
+    for (std::uint32_t i = 0; i < step.count; ++i) ++counts[step.first + i];
+  }
+}
+
+/// Whether statistics of numbers and of sums, taken in these steps, have each of them once.
+std::optional<std::string> check_counts(std::span<const Schedule> schedules) {
+  const auto is_once = [](std::uint32_t count) { return count == 1; };
+  std::vector<std::uint32_t> finished;
+  for (const Schedule& schedule : schedules) {
+    std::vector<std::uint32_t> read;
+    count_steps(schedule, reads_input, read);
+    if (!std::ranges::all_of(read, is_once)) return "an input is not read exactly once";
+    count_steps(
+        schedule, [](const Step& step) { return step.counts; }, finished);
+  }
+  if (!std::ranges::all_of(finished, is_once)) return "a sum is not counted by exactly one rank";
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<Schedule> make_all(const Algorithm& algorithm, Collective collective,
@@ -128,7 +160,8 @@ std::optional<std::string> validate(std::span<const Schedule> schedules, Collect
   Interpreter<Symbols> interpreter(schedules, Symbols{});
   if (auto problem = interpreter.run(Greedy())) return problem;
   if (auto problem = Checker(interpreter, collective, ranks).problem()) return problem;
-  return interpreter.lost(has_sums(collective));
+  if (auto problem = interpreter.lost(has_sums(collective))) return problem;
+  return has_sums(collective) ? check_counts(schedules) : std::nullopt;
 }
 
 }  // namespace gradwire

@@ -186,6 +186,7 @@ class Ranked final : public Communicator {
     operation->divisor = options.average ? static_cast<float>(ranks_.count) : 1;
     operation->seed = options.seed;
     operation->measure_error = options.measure_error;
+    operation->counts = options.exact_energies;
     operation->keeps = options.measure_error;
     operation->work = std::make_shared<WorkState>();
     operation->deadline = after(options.timeout.count() > 0 ? options.timeout : options_.timeout);
@@ -336,6 +337,8 @@ class Ranked final : public Communicator {
     const Codec& codec = way.codec;
     Source& source =
         operation.sources.emplace_back(Source{.codec = codec, .sums_codec = codec.for_sums()});
+    source.lossy = !codec.traits().lossless;
+    source.counted = source.lossy || operation.counts;
     if (!has_sums(operation.collective)) return source;
     if (way.feedback) {
       source.feedback = *way.feedback;
@@ -360,10 +363,12 @@ class Ranked final : public Communicator {
       }
       if (source.loan != nullptr) source.loan->ends = !ways[i].feedback;
       operation.keeps = operation.keeps || source.loan != nullptr;
+      operation.samples = operation.samples || source.lossy;
       source.prepared = !fits && source.loan == nullptr;
       operation.unprepared += source.prepared ? 0 : 1;
       if (recorder_) operation.layers.push_back(recorder_->text(tensors[i].name));
     }
+    operation.counts = operation.counts || operation.samples;
     operation.work->statistics.tensors.resize(tensors.size());
   }
 
@@ -382,6 +387,7 @@ class Ranked final : public Communicator {
     Work work(operation->work);
     const std::uint64_t count = residuals_.operations++;
     operation->step = options.step.value_or(count);
+    operation->turn = operation->step + me_;
     operation->call = call_of(*operation);
     engine_->submit(std::move(operation));
     return work;

@@ -146,11 +146,10 @@ bool Engine::start_pieces() {
     while (operation->next_piece < pieces.size()) {
       Lane& lane = lanes_[next_number_ % lanes_.size()];
       if (lane.active() || lane.unsent > 0) return did;
-      const Piece& piece = pieces[operation->next_piece];
-      starved_ = !operation->ready(piece);
+      starved_ = !operation->ready(pieces[operation->next_piece]);
       if (starved_) return did;
-      ++operation->next_piece;
-      begin(lane, operation, piece, Tag{operation->call} << kNumberBits | next_number_++);
+      begin(lane, operation, operation->next_piece++,
+            Tag{operation->call} << kNumberBits | next_number_++);
       if (recording_) recording_->begun(lane);
       for (std::uint32_t peer = 0; peer < options_.size && !broken_; ++peer) {
         compare_calls(peer, lane);
@@ -313,7 +312,6 @@ Status Engine::execute_step(Lane& lane, Seal seal) noexcept {
 void Engine::take_result(Lane& lane) {
   lane.phase.store(Phase::ready, std::memory_order_relaxed);
   if (lane.status == Status::ok) {
-    settle(lane);
     return next_step(lane);
   }
   const auto& arrival = lane.slots[lane.step().slot].arrival;  // preparations never fail
@@ -334,17 +332,6 @@ void Engine::take_result(Lane& lane) {
       culprit);
 }
 
-/// Workers leave what they spent in their lanes: statistics are this thread's.
-void Engine::settle(Lane& lane) noexcept {
-  auto& tensors = lane.operation->work->statistics.tensors;
-  for (const Spent& spent : lane.spent) {
-    TensorStatistics& total = tensors[spent.tensor];
-    total.sent_bytes += spent.statistics.sent_bytes;
-    total.squared_error += spent.statistics.squared_error;
-    total.energy += spent.statistics.energy;
-  }
-}
-
 void Engine::next_step(Lane& lane) noexcept {
   if (!is_whole(lane)) return;
   if (lane.last_use()) release(lane.slots[lane.step().slot]);
@@ -352,8 +339,11 @@ void Engine::next_step(Lane& lane) noexcept {
   ++lane.at;
 }
 
+/// Workers leave what they spent in their lanes: statistics are this thread's.
 void Engine::finish(Lane& lane) {
+  auto& tensors = lane.operation->work->statistics.tensors;
   if (lane.source) {
+    add(lane.spent, tensors);
     lane.operation->sources[*lane.source].prepared = true;
     --lane.operation->unprepared;
     lane.operation.reset();
@@ -363,6 +353,7 @@ void Engine::finish(Lane& lane) {
     const auto is_left = [&](const Arrival& arrival) { return arrival.tag == lane.tag; };
     if (std::ranges::any_of(mailboxes_[peer], is_left)) return fail_by_garbage(peer, kTooMany);
   }
+  lane.operation->spending.add(lane.piece, lane.spent, tensors);
   const std::shared_ptr<Operation> operation = std::move(lane.operation);
   lane.operation.reset();
   if (++operation->finished_pieces < operation->recipe->pieces.size()) return;

@@ -69,7 +69,6 @@ class Engine final : private Inbox {
   bool compute(Lane& lane);
   Status execute_step(Lane& lane, Seal seal) noexcept;
   void take_result(Lane& lane);
-  void settle(Lane& lane) noexcept;
   void next_step(Lane& lane) noexcept;
   bool may_spin() const;
   void finish(Lane& lane);

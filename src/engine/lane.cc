@@ -1,7 +1,10 @@
 #include "engine/lane.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
+#include "base/random_stream.h"
 #include "codec/each_sent.h"
 #include "codec/registry.h"
 #include "tensor/arithmetic.h"
@@ -52,7 +55,13 @@ void fit(Source& source) noexcept {
 void prepare(Lane& lane) noexcept {
   Source& source = lane.operation->sources[*lane.source];
   const Op op = lane.step().op;
-  if (op == Op::fit) return fit(source);
+  if (op == Op::fit) {
+    fit(source);
+    // Notes add up to the energy; where there are none, steps find it out.
+    const double energy = std::accumulate(source.notes.begin(), source.notes.end(), 0.0);
+    if (source.counted && energy != 0) lane.spend(*lane.source).energy = energy;
+    return;
+  }
   Residual* const residual = source.residual();
   if (residual == nullptr) return;
   take_next(lane, source, [&](std::size_t first, ConstTensorView numbers) {
@@ -73,13 +82,18 @@ struct Part {
   ConstTensorView input;
   TensorView sum;
   TensorView output;
-  std::size_t first;    // element of the item
+  std::size_t first;  // element of the item
+  std::uint32_t chunk;
   std::size_t sums_at;  // in the lane's sums
 
   /// What a message of this place is made of.
   ConstTensorView numbers(Place place) const { return place == Place::sum ? sum : input; }
   Residual* residual() const { return source.residual(); }
   std::size_t kept_at() const { return item.first + first; }
+  /// Of its input, for a step that reads it: 0 where it is not asked for, or the fitting knows it.
+  double energy() const {
+    return source.counted && source.notes.empty() ? kernels::quick_energy(input) : 0;
+  }
 };
 
 template <class Visit>
@@ -92,7 +106,7 @@ void each_part(Lane& lane, Visit visit) {
     const bool in_output = range.one_place && output.dtype == Dtype::f32;
     visit(Part{item, operation.sources[item.source],
                operation.input(item).slice(range.first, range.count), in_output ? output : sum,
-               output, range.first, range.sums_at});
+               output, range.first, range.chunk, range.sums_at});
   }
 }
 
@@ -125,7 +139,9 @@ Status encode(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) no
   FrameReader frame = FrameReader::own(message);
   std::size_t index = 0;
   each_part(lane, [&](const Part& part) {
-    lane.spend(part.item.source).sent_bytes = lane.sends() * frame.segment(index++).bytes;
+    TensorStatistics& spent = lane.spend(part.item.source);
+    spent.sent_bytes = lane.sends() * frame.segment(index++).bytes;
+    if (!sum) spent.energy = part.energy();
   });
   return Status::ok;
 }
@@ -208,14 +224,37 @@ Status echo(Lane& lane) noexcept {
 // ---------------------------------------------------------------------------------------------
 // What is kept
 
+/// One of so many messages is in the sample. A prime: whatever the distance between the steps of a
+/// tensor, all its messages have their turns.
+constexpr std::uint64_t kSampled = 31;
+
+bool is_sampled(const Operation& operation, const Item& item, std::size_t first) noexcept {
+  const std::uint64_t place = mix64(item.name + first) % kSampled;
+  return operation.sources[item.source].lossy && (operation.turn + place) % kSampled == 0;
+}
+
+/// Whether somebody wants to know what the step's message lacks of these numbers.
+bool is_measured(const Lane& lane, const Item& item, std::size_t first) noexcept {
+  return lane.routine->lifetimes.measured[lane.at] &&
+         (lane.operation->measure_error || is_sampled(*lane.operation, item, first));
+}
+
+std::uint64_t not_finite(std::span<const float> numbers) noexcept {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(numbers, [](float x) { return !std::isfinite(x); }));
+}
+
 /// Energy of the numbers of a message, and of what it lacks of them.
 Status measure(const Made& made, std::span<float> scratch, TensorStatistics& found) noexcept {
   const TensorView rest{scratch.data(), scratch.size(), Dtype::f32};
   kernels::cast(made.numbers, rest, Into::assign);
-  found.energy = kernels::energy(scratch);
+  found.measured_energy = kernels::energy(scratch);
+  const std::uint64_t before = std::isfinite(found.measured_energy) ? 0 : not_finite(scratch);
   kernels::scale(scratch, -1);
   const Status status = made.frame.decode_add(made.index, rest);
   found.squared_error = kernels::energy(scratch);
+  const std::uint64_t after = std::isfinite(found.squared_error) ? 0 : not_finite(scratch);
+  found.saturated = after - before;
   return status;
 }
 
@@ -249,19 +288,23 @@ Status keep_rest(const Lane& lane, const Part& part, const Made& made,
   return status;
 }
 
+/// What is kept of a part, once no later step changes it.
+void count_kept(Lane& lane, const Part& part) {
+  const Residual& residual = *part.residual();
+  if (residual.ends || lane.routine->lifetimes.last_kept[part.chunk] != lane.at) return;
+  lane.spend(part.item.source).residual_energy =
+      kernels::quick_energy({residual.numbers.data() + part.kept_at(), part.input.count});
+}
+
 Status keep_part(Lane& lane, const Part& part, const Made& made) noexcept {
-  const bool measured = lane.operation->measure_error && lane.routine->lifetimes.measured[lane.at];
   const std::span<float> scratch(lane.scratch.data() + part.sums_at, made.numbers.count);
-  if (part.residual() == nullptr) {
-    return measured ? measure(made, scratch, lane.spend(part.item.source)) : Status::ok;
+  Status status = Status::ok;
+  if (is_measured(lane, part.item, part.first)) {
+    status = measure(made, scratch, lane.spend(part.item.source));
   }
-  if (!measured) return keep_rest(lane, part, made, scratch);
-  TensorStatistics& found = lane.spend(part.item.source);
-  found.energy =
-      kernels::energy({static_cast<const float*>(made.numbers.data), made.numbers.count});
-  const Status status = keep_rest(lane, part, made, scratch);
-  const std::span<const float> kept(part.residual()->numbers);
-  found.squared_error = kernels::energy(kept.subspan(part.kept_at(), made.numbers.count));
+  if (status != Status::ok || part.residual() == nullptr) return status;
+  status = keep_rest(lane, part, made, scratch);
+  count_kept(lane, part);
   return status;
 }
 
@@ -274,36 +317,48 @@ Status keep(Lane& lane) noexcept {
 // Numbers
 
 /// This rank's numbers enter a sum as they are, so that nothing of them is held back.
-void enter(const Part& part, Into into) noexcept {
+void enter(Lane& lane, const Part& part, Into into) noexcept {
+  if (part.source.counted) lane.spend(part.item.source).energy = part.energy();
   if (part.input.data != part.sum.data) kernels::cast(part.input, part.sum, into);
   if (Residual* residual = part.residual()) residual->clear(part.kept_at(), part.input.count);
+}
+
+void finish(Lane& lane, const Part& part) noexcept {
+  const float divisor = lane.operation->divisor;
+  if (divisor != 1) {
+    kernels::scale({static_cast<float*>(part.sum.data), part.sum.count}, 1 / divisor);
+  }
+  if (!lane.step().counts || !part.source.counted) return;
+  lane.spend(part.item.source).sum_energy = kernels::quick_energy(part.sum);
 }
 
 void store(const Part& part) noexcept {
   if (part.sum.data != part.output.data) kernels::cast(part.sum, part.output, Into::assign);
 }
 
-void keep_rounding(const Part& part, float divisor) noexcept {
-  if (part.residual() == nullptr || part.output.dtype == Dtype::f32) return;
-  const std::span<const float> sums(static_cast<const float*>(part.sum.data), part.sum.count);
-  part.residual()->keep_rounding(part.kept_at(), sums, part.output, divisor);
+void keep_rounding(Lane& lane, const Part& part) noexcept {
+  if (part.residual() == nullptr) return;
+  if (part.output.dtype != Dtype::f32) {
+    const std::span<const float> sums(static_cast<const float*>(part.sum.data), part.sum.count);
+    part.residual()->keep_rounding(part.kept_at(), sums, part.output, lane.operation->divisor);
+  }
+  count_kept(lane, part);
 }
 
 void compute(Lane& lane) noexcept {
-  const float divisor = lane.operation->divisor;
   const Op op = lane.step().op;
   each_part(lane, [&](const Part& part) {
     switch (op) {
       case Op::load:
-        return enter(part, Into::assign);
+        return enter(lane, part, Into::assign);
       case Op::add:
-        return enter(part, Into::add);
+        return enter(lane, part, Into::add);
       case Op::finish:
-        return kernels::scale({static_cast<float*>(part.sum.data), part.sum.count}, 1 / divisor);
+        return finish(lane, part);
       case Op::store:
         return store(part);
       default:
-        return keep_rounding(part, divisor);
+        return keep_rounding(lane, part);
     }
   });
 }
@@ -318,10 +373,16 @@ std::size_t Lane::elements() const {
     if (prepared.residual() == nullptr) return 0;
     return std::min(kTakenAtOnce, elements_of(prepared) - taken);
   }
-  if (op == Op::finish && operation->divisor == 1) return 0;
-  if ((op == Op::keep || op == Op::keep_rounding) && !operation->keeps) return 0;
+  const bool counts = operation->counts && step().counts;
+  if (op == Op::finish && operation->divisor == 1 && !counts) return 0;
+  if (op == Op::keep_rounding && !operation->keeps) return 0;
+  const bool samples = op == Op::keep && !operation->keeps;
+  if (samples && !operation->samples) return 0;
   std::size_t total = 0;
-  for (const ItemRange& range : ranges_of_step()) total += range.count;
+  for (const ItemRange& range : ranges_of_step()) {
+    if (samples && !is_measured(*this, operation->items[range.item], range.first)) continue;
+    total += range.count;
+  }
   return total;
 }
 
@@ -336,6 +397,7 @@ void add_ranges(Lane& lane, const Recipe& recipe, const Piece& piece, std::uint3
     const Line& line = recipe.lines[section.line];
     const auto add = [&](std::size_t index, std::size_t begin, std::size_t count, std::size_t) {
       lane.ranges.push_back({.item = line.items[index],
+                             .chunk = chunk,
                              .first = begin,
                              .count = count,
                              .sums_at = 0,
@@ -350,13 +412,16 @@ void add_ranges(Lane& lane, const Recipe& recipe, const Piece& piece, std::uint3
 
 }  // namespace
 
-void begin(Lane& lane, std::shared_ptr<Operation> operation, const Piece& piece, Tag tag) {
-  const Schedule& schedule = piece.routine->schedule;
+void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t index, Tag tag) {
   const Recipe& recipe = *operation->recipe;
+  const Piece& piece = recipe.pieces[index];
+  const Schedule& schedule = piece.routine->schedule;
   lane.routine = piece.routine.get();
   lane.source.reset();
+  lane.piece = index;
   lane.tag = tag;
   lane.at = 0;
+  lane.spent.clear();
   lane.arena_used = 0;
   lane.slots.assign(schedule.slots, {});
   lane.ranges.clear();
@@ -382,11 +447,11 @@ void begin_preparation(Lane& lane, std::shared_ptr<Operation> operation, std::si
   lane.source = source;
   lane.taken = 0;
   lane.at = 0;
+  lane.spent.clear();
   lane.operation = std::move(operation);
 }
 
 Status execute(Lane& lane, std::uint32_t rank, std::uint32_t ranks, Seal seal) noexcept {
-  lane.spent.clear();
   lane.fault = {};
   switch (lane.step().op) {
     case Op::measure:

@@ -34,16 +34,11 @@ enum class Phase : std::uint8_t {
   computed,   ///< its step is done, and `status` tells how it went
 };
 
-/// To be added to the statistics of a tensor.
-struct Spent {
-  std::size_t tensor;
-  TensorStatistics statistics;
-};
-
 /// What a chunk has of one item.
 struct ItemRange {
   std::uint32_t item;  // of the operation
-  std::size_t first;   // element of the item
+  std::uint32_t chunk;
+  std::size_t first;  // element of the item
   std::size_t count;
   std::size_t sums_at;  // where its sums lie in the lane's
   bool one_place;       // as in `Lifetimes`
@@ -55,6 +50,7 @@ struct Lane {
   const Routine* routine = nullptr;   // the operation's recipe has it
   std::optional<std::size_t> source;  // that is prepared; none: it exchanges a piece
   std::size_t taken = 0;              // elements of the source, by its step
+  std::size_t piece = 0;              // of the operation's recipe
   Tag tag = 0;                        // of the piece's messages
   std::size_t at = 0;                 // the next step
   std::vector<SlotMessage> slots;
@@ -66,7 +62,7 @@ struct Lane {
   std::size_t arena_used = 0;
   std::size_t unsent = 0;              // messages whose bytes the transport still needs
   std::vector<NotedSegment> segments;  // kept for its memory
-  std::vector<Spent> spent;            // in the last computation
+  std::vector<Spent> spent;            // so far, by the piece or the preparation
   std::atomic<Phase> phase{Phase::ready};
   Status status = Status::ok;  // of the last computation
   std::string_view fault;      // what is wrong with the message, if its status does not tell
@@ -117,8 +113,8 @@ struct Lane {
   }
 };
 
-/// Takes up a piece.
-void begin(Lane& lane, std::shared_ptr<Operation> operation, const Piece& piece, Tag tag);
+/// Takes up a piece of the operation's recipe.
+void begin(Lane& lane, std::shared_ptr<Operation> operation, std::size_t piece, Tag tag);
 
 /// Takes up the preparation of a source.
 void begin_preparation(Lane& lane, std::shared_ptr<Operation> operation, std::size_t source);

@@ -14,9 +14,11 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "engine/recipe.h"
+#include "engine/spending.h"
 #include "feedback/residuals.h"
 #include "gradwire/communicator.h"
 #include "net/job.h"
+#include "tensor/arithmetic.h"
 
 namespace gradwire::engine {
 
@@ -50,6 +52,8 @@ struct Source {
   Feedback feedback{};
   Residuals::Loan loan{};  // none: nothing was kept, and nothing will be
   bool finite = true;      // as far as it was measured
+  bool lossy = false;      // its codec is
+  bool counted = false;    // its energies are
   bool prepared = false;   // its pieces may begin
 
   /// Where numbers are kept; null for numbers that must not be: what is not finite is sent as it
@@ -73,15 +77,19 @@ struct Operation {
   std::vector<std::uint32_t> layers;  // by source: its name, a text of the recorder; none: no trace
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  std::uint16_t call = 0;  // a hash of what all ranks' calls have in common; 0 of barriers
-  float divisor = 1;       // of sums
-  bool measure_error = false;
-  bool keeps = false;  // something: a source has feedback, or errors are measured
+  std::uint16_t call = 0;      // a hash of what all ranks' calls have in common; 0 of barriers
+  float divisor = 1;           // of sums
+  bool measure_error = false;  // of all messages, and not of a sample
+  bool counts = false;         // energies of a source
+  bool samples = false;        // messages of a source
+  bool keeps = false;          // something: a source has feedback, or errors are measured
+  std::uint64_t turn = 0;      // of those that choose the sample
   Deadline deadline;
   std::size_t unprepared = 0;   // sources
   std::size_t next_source = 0;  // that is to be prepared
   std::size_t next_piece = 0;
   std::size_t finished_pieces = 0;
+  Spending spending;
   std::shared_ptr<WorkState> work;
 
   /// This rank's numbers of an item, as they are exchanged.
@@ -102,9 +110,15 @@ struct Operation {
 
   /// Its end, good or bad. The same tensors may be used again at once.
   void finish(std::optional<Error> failure) {
-    for (Source& source : sources) {
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      Source& source = sources[i];
       if (source.loan == nullptr) continue;
       if (failure || !source.finite) source.loan->ends = false;
+      if (!failure && !source.finite) {  // no step has looked at what is kept
+        const auto& kept = source.loan->numbers;
+        work->statistics.tensors[i].residual_energy =
+            kernels::quick_energy({kept.data(), kept.size()});
+      }
       source.loan.reset();
     }
     work->finish(std::move(failure));

@@ -179,7 +179,7 @@ TEST(OptionsWithExactLegs, measure_the_error_that_their_sums_make) {
       work.wait();
       const std::lock_guard lock(mutex);
       error += work.statistics().tensors[0].squared_error;
-      energy += work.statistics().tensors[0].energy;
+      energy += work.statistics().tensors[0].measured_energy;
     });
     EXPECT_GT(error / energy, 0.2) << route;
     EXPECT_LT(error / energy, 0.6) << route;

@@ -63,6 +63,44 @@ double energy_of(const float* numbers, size_t n) {
   return std::accumulate(all, all + kSums, 0.0);
 }
 
+constexpr size_t kEnergyBlock = 256;
+
+/// Of a block, by floats: 32 sums, then halves onto halves, whatever the width of vectors.
+HWY_INLINE float block_energy_of(const float* x) {
+  constexpr size_t kVectors = 32 / kLanes;
+  VF sums[kVectors];
+  for (VF& sum : sums) sum = hn::Zero(F32());
+  for (size_t i = 0; i < kEnergyBlock; i += 32) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      const VF part = hn::LoadU(F32(), x + i + v * kLanes);
+      sums[v] = hn::Add(sums[v], hn::Mul(part, part));
+    }
+  }
+  for (size_t width = kVectors / 2; width > 0; width /= 2) {
+    for (size_t v = 0; v < width; ++v) sums[v] = hn::Add(sums[v], sums[v + width]);
+  }
+  float left[kLanes];
+  hn::StoreU(sums[0], F32(), left);
+  for (size_t width = kLanes / 2; width > 0; width /= 2) {
+    for (size_t i = 0; i < width; ++i) left[i] += left[i + width];
+  }
+  return left[0];
+}
+
+/// What squares to more or less than a float holds is added up in doubles.
+double quick_energy_of(const ConstTensorView& numbers) {
+  HWY_ALIGN float scratch[kEnergyBlock];
+  double total = 0;
+  for (size_t first = 0; first < numbers.count; first += kEnergyBlock) {
+    const size_t n = HWY_MIN(kEnergyBlock, numbers.count - first);
+    const float* const x = as_floats(numbers, first, n, scratch);
+    const float quick = n == kEnergyBlock ? block_energy_of(x) : 0;
+    const bool holds = quick > 0x1p-80f && quick < 0x1p+120f;
+    total += HWY_LIKELY(holds) ? double{quick} : energy_of(x, n);
+  }
+  return total;
+}
+
 /// Looks at exponents only, of a stretch at a time without branches.
 template <class D, class Bits = hn::TFromD<D>>
 bool finite_bits(D d, const Bits* numbers, size_t n, Bits infinity) {
@@ -134,6 +172,7 @@ namespace gradwire::kernels {
 
 HWY_EXPORT(scale_floats);
 HWY_EXPORT(energy_of);
+HWY_EXPORT(quick_energy_of);
 HWY_EXPORT(all_finite_of);
 HWY_EXPORT(add_step_of);
 HWY_EXPORT(keep_rest_of);
@@ -145,6 +184,10 @@ void scale(std::span<float> numbers, float factor) noexcept {
 
 double energy(std::span<const float> numbers) noexcept {
   return HWY_DYNAMIC_DISPATCH(energy_of)(numbers.data(), numbers.size());
+}
+
+double quick_energy(ConstTensorView numbers) noexcept {
+  return HWY_DYNAMIC_DISPATCH(quick_energy_of)(numbers);
 }
 
 bool all_finite(ConstTensorView numbers) noexcept {

@@ -15,6 +15,9 @@ void scale(std::span<float> numbers, float factor) noexcept;
 /// The sum of squares.
 double energy(std::span<const float> numbers) noexcept;
 
+/// The same within a millionth of it, and several times as fast. Not finite where a number is not.
+double quick_energy(ConstTensorView numbers) noexcept;
+
 /// Neither NaN nor infinity is among them.
 bool all_finite(ConstTensorView numbers) noexcept;
 

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <vector>
 
+#include "tensor/cast.h"
 #include "tensor/tensor_test_data.h"
 
 namespace gradwire::test {
@@ -62,6 +64,31 @@ TEST(Arithmetic, energy_is_eight_sums_of_squares) {
     EXPECT_EQ(kernels::energy(finite), std::accumulate(sums.begin(), sums.end(), 0.0));
   });
   EXPECT_TRUE(std::isnan(kernels::energy(Numbers{1, std::nanf(""), 2})));
+}
+
+TEST(Arithmetic, quick_energies_are_nearly_exact_and_the_same_on_every_isa) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    for (const std::size_t n : {0u, 1u, 255u, 256u, 1000u, 100'003u}) {
+      for (const float size : {1.0f, 0x1p-75f, 0x1p+70f}) {
+        Numbers x = gradient_like(n, 4);
+        for (float& number : x) number *= size;
+        const Tensor tensor(x, dtype);
+        kernels::cast(tensor.view(), {x.data(), n, Dtype::f32}, Into::assign);
+        double exact = 0;
+        for (const float number : x) exact += double{number} * number;
+        std::optional<double> first;
+        on_every_isa([&] {
+          const double found = kernels::quick_energy(tensor.view());
+          if (!first) first = found;
+          EXPECT_TRUE(found == *first || std::isnan(exact - exact)) << n;
+          if (std::isfinite(exact)) {
+            EXPECT_NEAR(found, exact, 1e-6 * exact) << n;
+          }
+          EXPECT_EQ(std::isfinite(found), std::isfinite(exact)) << n;
+        });
+      }
+    }
+  }
 }
 
 TEST(Arithmetic, one_number_that_is_not_finite_is_found_wherever_it_is) {

@@ -20,8 +20,8 @@ class LayerStats:
     """That an exact exchange would have sent."""
     sent_bytes: int
     squared_error: float = 0.0
-    """Of what this rank encoded as it does now, in the steps that were measured: the first in which
-    it did so, and every 50th."""
+    """Of what this rank encoded as it does now: in the steps that were measured, the first in which
+    it did so and every 50th, of all of it, and in others of a sample."""
     energy: float = 0.0
     """0 where nothing was measured yet."""
 
