@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/byte_cursor.h"
+#include "base/checksum.h"
 
 namespace gradwire::pytorch {
 namespace {
@@ -24,15 +25,55 @@ std::uint32_t ranks_of(const std::vector<std::shared_ptr<Channel>>& channels) {
 
 }  // namespace
 
+Sights::Sights(std::vector<std::string> layers)
+    : layers_(std::move(layers)), numbers_(kNumbers * layers_.size() + kLossNumbers) {
+  for (std::size_t i = 0; i < layers_.size(); ++i) places_[layers_[i]] = i;
+}
+
+void Sights::count(std::string_view layer, const TensorStatistics& statistics, double ranks,
+                   double divisor) {
+  const auto found = places_.find(layer);
+  if (found == places_.end()) return;
+  const std::lock_guard lock(mutex_);
+  double* const numbers = numbers_.data() + kNumbers * found->second;
+  numbers[energy] += statistics.energy;
+  // Each sum is finished by one rank: times their number, its mean over them is the sum of all.
+  numbers[mean_energy] += statistics.sum_energy * ranks / (divisor * divisor);
+  numbers[sampled_energy] += statistics.measured_energy;
+  numbers[sampled_error] += statistics.squared_error;
+}
+
+void Sights::count_loss(double value) {
+  const std::lock_guard lock(mutex_);
+  double* const numbers = numbers_.data() + kNumbers * layers_.size();
+  numbers[loss] += value;
+  numbers[losses] += 1;
+}
+
+std::vector<double> Sights::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(numbers_, std::vector<double>(numbers_.size()));
+}
+
+std::vector<double> Sights::counted() const {
+  const std::lock_guard lock(mutex_);
+  return numbers_;
+}
+
+void Sights::set(std::vector<double> counted) {
+  const std::lock_guard lock(mutex_);
+  numbers_ = std::move(counted);
+}
+
+// ---------------------------------------------------------------------------------------------
+
 Adapting::Adapting(std::vector<adapt::AdaptedLayer> layers,
                    std::vector<std::shared_ptr<Channel>> channels)
     : channels_(std::move(channels)),
-      names_(names_of(layers)),
-      adaptation_(layers, ranks_of(channels_)),
-      averages_(kNumbers * layers.size() + kLossNumbers),
-      seen_(averages_.size()) {
-  for (std::size_t i = 0; i < names_.size(); ++i) places_[names_[i]] = i;
-}
+      layers_(std::move(layers)),
+      sights_(std::make_shared<Sights>(names_of(layers_))),
+      adaptation_(layers_, ranks_of(channels_)),
+      averages_(kNumbers * layers_.size() + kLossNumbers) {}
 
 Adapting::~Adapting() {
   try {
@@ -40,25 +81,6 @@ Adapting::~Adapting() {
   } catch (...) {
     // Whoever waits for gradients hears of it.
   }
-}
-
-void Adapting::count(std::string_view layer, const TensorStatistics& statistics, double divisor) {
-  const auto found = places_.find(layer);
-  if (found == places_.end()) return;
-  const std::lock_guard lock(mutex_);
-  double* const numbers = seen_.data() + kNumbers * found->second;
-  numbers[energy] += statistics.energy;
-  // Each sum is finished by one rank: their number makes a sum of what is averaged.
-  numbers[mean_energy] += statistics.sum_energy * channels_.front()->size() / (divisor * divisor);
-  numbers[sampled_energy] += statistics.measured_energy;
-  numbers[sampled_error] += statistics.squared_error;
-}
-
-void Adapting::count_loss(double value) {
-  const std::lock_guard lock(mutex_);
-  double* const numbers = seen_.data() + kNumbers * names_.size();
-  numbers[loss] += value;
-  numbers[losses] += 1;
 }
 
 void Adapting::await() {
@@ -70,61 +92,56 @@ void Adapting::await() {
 
 bool Adapting::begin_step() {
   await();
-  bool changed = false;
-  if (std::exchange(has_averages_, false)) {
-    std::vector<adapt::Sight> step;
-    const float* numbers = averages_.data();
-    for (std::size_t i = 0; i < names_.size(); ++i, numbers += kNumbers) {
-      step.push_back({.energy = numbers[energy],
-                      .mean_energy = numbers[mean_energy],
-                      .sampled_energy = numbers[sampled_energy],
-                      .sampled_error = numbers[sampled_error]});
-    }
-    std::optional<double> mean_loss;
-    if (numbers[losses] >= 1) mean_loss = numbers[loss] / numbers[losses];
-    changed = adaptation_.see(std::move(step), mean_loss);
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    std::ranges::transform(seen_, averages_.begin(), [](double x) { return static_cast<float>(x); });
-    std::ranges::fill(seen_, 0);
-  }
-  const Tensor tensor{.name = "statistics", .view = {averages_.data(), averages_.size(), Dtype::f32}};
+  const bool changed = has_averages_ && conclude();
+  has_averages_ = false;
+  std::ranges::copy(sights_->take(), averages_.begin());
+  const Tensor tensor{.name = "statistics",
+                      .view = {averages_.data(), averages_.size(), Dtype::f32}};
   OperationOptions options;
   options.average = true;
   for (const auto& channel : channels_) {
-    if (under_way_) under_way_->wait();  // the ranks of one channel know those of the one before
+    if (under_way_) under_way_->wait();  // over the ranks of one channel, then of the next
     under_way_ = channel->communicator()->all_reduce({&tensor, 1}, options);
   }
   return changed;
 }
 
+bool Adapting::conclude() {
+  std::vector<adapt::Sight> step;
+  const float* numbers = averages_.data();
+  for (std::size_t i = 0; i < layers_.size(); ++i, numbers += kNumbers) {
+    step.push_back({.energy = numbers[energy],
+                    .mean_energy = numbers[mean_energy],
+                    .sampled_energy = numbers[sampled_energy],
+                    .sampled_error = numbers[sampled_error]});
+  }
+  std::optional<double> mean_loss;
+  if (numbers[losses] >= 1) mean_loss = numbers[loss] / numbers[losses];
+  return adaptation_.see(std::move(step), mean_loss);
+}
+
 void Adapting::forget_steps() {
   await();
   has_averages_ = false;
-  const std::lock_guard lock(mutex_);
-  std::ranges::fill(seen_, 0);
+  sights_->take();
+}
+
+void Adapting::begin_again() {
+  forget_steps();
+  adaptation_ = adapt::Adaptation(layers_, ranks_of(channels_));
 }
 
 Plan Adapting::adapted(Plan plan) const {
-  for (LayerPlan& entry : plan.layers) {
-    const auto found = places_.find(entry.layers);
-    if (found == places_.end()) continue;
-    Stage& stage = entry.stages.front();
-    const Codec codec = adaptation_.adapted(found->second, stage.way.codec);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto entry = std::ranges::find(plan.layers, layers_[i].name, &LayerPlan::layers);
+    if (entry == plan.layers.end()) continue;
+    Stage& stage = entry->stages.front();
+    const Codec codec = adaptation_.adapted(i, stage.way.codec);
     if (codec == stage.way.codec) continue;
     stage.way.codec = codec;
-    stage.reason = adaptation_.reason(found->second);
+    stage.reason = adaptation_.reason(i);
   }
   return plan;
-}
-
-bool Adapting::is_careful() const {
-  const Codec grid = Codec::parse("grid");
-  for (std::size_t i = 0; i < names_.size(); ++i) {
-    if (adaptation_.adapted(i, grid) == Codec::parse("none")) return true;
-  }
-  return false;
 }
 
 std::string Adapting::saved() {
@@ -132,30 +149,29 @@ std::string Adapting::saved() {
   ByteWriter writer;
   writer.write(has_averages_);
   writer.write_all(std::span<const float>(averages_));
-  {
-    const std::lock_guard lock(mutex_);
-    writer.write_all(std::span<const double>(seen_));
-  }
+  const std::vector<double> counted = sights_->counted();
+  writer.write_all(std::span<const double>(counted));
   const std::vector<std::byte> concluded = adaptation_.save();
   writer.write_all(std::span<const std::byte>(concluded));
   const std::span<const std::byte> bytes = writer.bytes();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+std::uint64_t Adapting::hash() const { return checksum(adaptation_.save()); }
+
 void Adapting::load(std::string_view saved) {
   await();
   ByteReader reader(std::as_bytes(std::span(saved)));
   std::uint8_t has_averages = 0;
   std::vector<float> averages(averages_.size());
-  std::vector<double> seen(averages_.size());
+  std::vector<double> counted(averages_.size());
   if (!reader.read(has_averages) || !reader.read_all(std::span(averages)) ||
-      !reader.read_all(std::span(seen)) || !adaptation_.load(reader.rest())) {
+      !reader.read_all(std::span(counted)) || !adaptation_.load(reader.rest())) {
     return;
   }
   has_averages_ = has_averages != 0;
   averages_ = std::move(averages);
-  const std::lock_guard lock(mutex_);
-  seen_ = std::move(seen);
+  sights_->set(std::move(counted));
 }
 
 }  // namespace gradwire::pytorch

@@ -20,6 +20,30 @@
 
 namespace gradwire::pytorch {
 
+/// What exchanges of this rank showed in the step that runs. On any thread. Exchanges hold it, and
+/// through it nothing else: what they hold may end on the thread of their communicator.
+class Sights {
+ public:
+  explicit Sights(std::vector<std::string> layers);
+
+  /// Of a layer whose sums are divided by so much before they are the mean of `ranks`.
+  void count(std::string_view layer, const TensorStatistics& statistics, double ranks,
+             double divisor);
+  void count_loss(double loss);
+
+  /// What was counted since this was last asked: of each layer energy, mean energy, sampled energy
+  /// and sampled error, then the sum of the losses and how many they are.
+  std::vector<double> take();
+  std::vector<double> counted() const;
+  void set(std::vector<double> counted);
+
+ private:
+  const std::vector<std::string> layers_;
+  std::unordered_map<std::string_view, std::size_t> places_;
+  mutable std::mutex mutex_;
+  std::vector<double> numbers_;  // guarded by mutex_
+};
+
 class Adapting {
  public:
   /// The ranks of all channels exchange the gradients of these layers. The ranks of the first one
@@ -30,24 +54,22 @@ class Adapting {
   Adapting(const Adapting&) = delete;
   Adapting& operator=(const Adapting&) = delete;
 
-  /// What an exchange of this rank showed of a layer, whose sums are divided by so much before they
-  /// are the mean. On any thread.
-  void count(std::string_view layer, const TensorStatistics& statistics, double divisor);
-  /// What this rank's loss is in the step that runs. On any thread.
-  void count_loss(double loss);
+  const std::shared_ptr<Sights>& sights() const noexcept { return sights_; }
 
   /// Before anything of a step is exchanged, in the same steps on all ranks. True: codecs change.
   /// Throws `Error` as exchanges do.
   bool begin_step();
   /// Forgets what steps showed, but not what was concluded from it.
   void forget_steps();
+  /// Forgets that, too.
+  void begin_again();
 
   /// The plan with finer or coarser codecs, and reasons, for those of its layers that are adapted.
   /// It has one stage for each layer.
   Plan adapted(Plan plan) const;
-  /// Whether some layer that could be lossy travels exactly, so that nothing is seen of it unless
-  /// that is asked for.
-  bool is_careful() const;
+  /// Whether some layer that could be lossy travels exactly for now, so that nothing is seen of it
+  /// unless that is asked for.
+  bool has_exact() const { return adaptation_.has_exact(); }
 
   /// What was done about odd numbers since this was last asked, in words.
   std::vector<std::string> take_events() { return adaptation_.take_events(); }
@@ -55,22 +77,23 @@ class Adapting {
   /// For a checkpoint: all that later steps depend on, of this rank. `load` changes nothing for
   /// what was saved of other layers or ranks.
   std::string saved();
+  /// What was concluded, which is the same on all ranks, as a number.
+  std::uint64_t hash() const;
   void load(std::string_view saved);
 
  private:
   /// The averages of the step before, if there are some.
   void await();
+  /// True: codecs change by them.
+  bool conclude();
 
   const std::vector<std::shared_ptr<Channel>> channels_;
-  std::vector<std::string> names_;
-  std::unordered_map<std::string_view, std::size_t> places_;
+  const std::vector<adapt::AdaptedLayer> layers_;
+  const std::shared_ptr<Sights> sights_;
   adapt::Adaptation adaptation_;
   std::vector<float> averages_;  // over the ranks, once `under_way_` is done
   bool has_averages_ = false;
   std::optional<Work> under_way_;
-
-  std::mutex mutex_;
-  std::vector<double> seen_;  // in the step that runs, guarded by mutex_
 };
 
 }  // namespace gradwire::pytorch

@@ -1,6 +1,7 @@
 #include "auto_plan.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -80,9 +81,38 @@ AutoPlan::AutoPlan(AutoPlanOptions options)
       exchanges_(exchanges(options_)),
       exact_(proposals(options_.layers, options_.fixed).front().plan),
       plan_(exact_),
+      chosen_(exact_),
       patience_(kPatience) {
   for (std::size_t i = 0; i < options_.layers.size(); ++i) places_[options_.layers[i].name] = i;
-  if (!exchanges_) outcome_ = "all layers exactly: there is nothing to choose";
+  if (!exchanges_) {
+    outcome_ = "all layers exactly: there is nothing to choose";
+    return;
+  }
+  adapting_ = std::make_unique<Adapting>(open_layers(), options_.channels);
+  begin_again();
+}
+
+void AutoPlan::begin_again() {
+  steps_seen_ = 0;
+  trial_.reset();
+  begin_.reset();
+  if (options_.tries) {
+    next_ = exact_;
+    outcome_.clear();
+    seen_ = Seen::nothing;
+  } else {
+    next_ = plan_for(options_.layers, options_.fixed);
+    outcome_ = options_.fixed.way.short_text() + ", as fine as each layer needs it";
+    seen_ = Seen::adapted;
+  }
+}
+
+std::vector<adapt::AdaptedLayer> AutoPlan::open_layers() const {
+  std::vector<adapt::AdaptedLayer> open;
+  for (const Layer& layer : options_.layers) {
+    if (is_open(layer.name)) open.push_back({layer.name, layer.elements});
+  }
+  return open;
 }
 
 bool AutoPlan::is_open(std::string_view layer) const {
@@ -94,14 +124,38 @@ bool AutoPlan::begin_step(std::uint64_t step) {
   if (begin_) end_last_step(Clock::now());
   left_out_ = false;
   if (trial_ && !trial_->is_over()) next_ = proposals_[trial_->plan()].plan;
-  const bool changes = next_.has_value();
-  if (changes) change(plan_, step, *next_);
-  next_.reset();
-  if (!news_.empty() && options_.on_choice) options_.on_choice(std::exchange(news_, {}));
+  const bool changes = take_next(step);
+  tell();
   ready_seconds_.assign(options_.layers.size(), -1);
   begin_ = Clock::now();
   arrivals_->begin_step(*begin_);
   return changes;
+}
+
+bool AutoPlan::take_next(std::uint64_t step) {
+  const bool adapts = adapts_ && adapting_->begin_step();
+  if (!next_ && !adapts) return false;
+  if (next_) {
+    chosen_ = *std::exchange(next_, std::nullopt);
+    if (!adapts_) adapting_->forget_steps();
+    adapts_ = is_lossy(chosen_);
+  }
+  change(plan_, step, adapting_->adapted(chosen_));
+  return true;
+}
+
+/// In a layer that is open.
+bool AutoPlan::is_lossy(const Plan& plan) const {
+  return std::ranges::any_of(plan.layers, [&](const LayerPlan& entry) {
+    return is_open(entry.layers) && !entry.stages.front().way.codec.traits().lossless;
+  });
+}
+
+void AutoPlan::tell() {
+  for (const std::string& event : adapting_->take_events()) {
+    if (options_.on_choice) options_.on_choice(event);
+  }
+  if (!news_.empty() && options_.on_choice) options_.on_choice(std::exchange(news_, {}));
 }
 
 void AutoPlan::end_last_step(Clock::time_point now) {
@@ -110,6 +164,8 @@ void AutoPlan::end_last_step(Clock::time_point now) {
                   .step_seconds = std::chrono::duration<double>(now - *begin_).count()};
   arrivals_->tell(times);
   switch (seen_) {
+    case Seen::adapted:
+      break;
     case Seen::nothing:
       if (++steps_seen_ == kStepsUntilBucketsStay) observe_again();
       break;
@@ -305,17 +361,26 @@ void AutoPlan::go_to(std::uint64_t step) {
     };
     std::erase_if(entry.stages, is_later);
   }
-  next_ = exact_;
-  seen_ = Seen::nothing;
-  steps_seen_ = 0;
-  trial_.reset();
-  if (exchanges_) outcome_.clear();
-  begin_.reset();
+  if (!exchanges_) return;
+  adapting_->begin_again();
+  adapts_ = false;
+  begin_again();
 }
 
-std::string AutoPlan::saved() const { return seen_ == Seen::choice ? plan_.json() : ""; }
+std::string AutoPlan::saved() const {
+  return seen_ == Seen::choice || seen_ == Seen::adapted ? plan_.json() : "";
+}
 
-void AutoPlan::load(const std::string& saved) {
+AutoPlan::SavedAdapting AutoPlan::saved_adapting() const {
+  if (saved().empty() || !exchanges_) return {};
+  return {(next_ ? *next_ : chosen_).json(), adapting_->saved()};
+}
+
+std::string AutoPlan::compared() const {
+  return saved().empty() || !exchanges_ ? saved() : fmt::format("{} {:x}", saved(), adapting_->hash());
+}
+
+void AutoPlan::load(const std::string& saved, const SavedAdapting& adapting) {
   if (saved.empty()) return;
   Plan loaded = Plan::parse(saved);
   const auto is_known = [&](const Layer& layer) {
@@ -333,8 +398,14 @@ void AutoPlan::load(const std::string& saved) {
     chosen.layers.push_back({entry.layers, {entry.stages.back()}});
     chosen.layers.back().stages.front().from_step = 0;
   }
+  if (!adapting.chosen.empty()) chosen = Plan::parse(adapting.chosen);
   next_ = plan_for(options_.layers, options_.fixed, chosen);  // patterns may be others now
+  if (exchanges_ && !adapting.seen.empty()) {
+    adapting_->load(adapting.seen);
+    adapts_ = is_lossy(*next_);
+  }
   trial_.reset();
+  if (!options_.tries) return;
   outcome_ = "as before the checkpoint";
   seen_ = Seen::choice;
   expected_seconds_ = 0;

@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "adapting.h"
 #include "channel.h"
 #include "gradwire/plan.h"
 #include "plan/observation.h"
@@ -32,14 +33,18 @@ namespace gradwire::pytorch {
 
 struct AutoPlanOptions {
   std::vector<Layer> layers{};
-  DensePolicy fixed{};  ///< what does not depend on any choice; its way is not used
+  /// What does not depend on any choice. Its way is that of all other layers, where codecs are
+  /// adapted and nothing else is chosen.
+  DensePolicy fixed{};
+  bool tries = true;  ///< plans, to find out which has the shortest steps
   /// Of all groups in which ranks exchange this model's gradients. The first has the ranks whose
   /// links count.
   std::vector<std::shared_ptr<Channel>> channels{};
   /// Whether exchanges may wait for the last gradients of a step. Without that nothing is foretold:
   /// the plans that are tried have one codec each.
   bool can_wait = true;
-  std::function<void(const std::string&)> on_choice{};  ///< hears each choice, in words
+  /// Hears each choice, and what was done about odd numbers, in words.
+  std::function<void(const std::string&)> on_choice{};
 };
 
 class AutoPlan {
@@ -88,6 +93,11 @@ class AutoPlan {
   /// This step is none to judge by: it is exact because the program said so.
   void leave_out() noexcept { left_out_ = true; }
 
+  /// What exchanges show of layers, for codecs to be adapted by; null: nothing is.
+  std::shared_ptr<Sights> sights() const { return adapting_ ? adapting_->sights() : nullptr; }
+  /// Whether exchanges also show what travels exactly.
+  bool sees_exact() const { return adapting_ && adapting_->has_exact(); }
+
   /// What was chosen and why, in words; empty while nothing is.
   const std::string& outcome() const noexcept { return outcome_; }
 
@@ -95,16 +105,31 @@ class AutoPlan {
   /// takes, or nothing. What was saved of other layers, or for ranks on other
   /// hosts, is not taken.
   std::string saved() const;
+  /// Beside it, what codecs are adapted by.
+  struct SavedAdapting {
+    std::string chosen{};  ///< the text of a plan without them
+    std::string seen{};    ///< by this rank
+  };
+  SavedAdapting saved_adapting() const;
+  /// For a comparison: what is saved and the same on all ranks.
+  std::string compared() const;
   /// The step that comes is this one, as a checkpoint has it: what came after it is forgotten, and
   /// all begins again.
   void go_to(std::uint64_t step);
-  void load(const std::string& saved);
+  void load(const std::string& saved, const SavedAdapting& adapting);
 
  private:
   using Clock = std::chrono::steady_clock;
   /// What a step is good for.
-  enum class Seen : std::uint8_t { nothing, beside, alone, trial, choice };
+  enum class Seen : std::uint8_t { nothing, beside, alone, trial, choice, adapted };
 
+  std::vector<adapt::AdaptedLayer> open_layers() const;
+  void begin_again();
+  bool is_lossy(const Plan& plan) const;
+  /// What was chosen comes into force. True: something changes.
+  bool take_next(std::uint64_t step);
+  /// Hears of choices, and of odd numbers.
+  void tell();
   void end_last_step(Clock::time_point now);
   void observe_again();
   void propose();
@@ -122,6 +147,9 @@ class AutoPlan {
   const Plan exact_;
   Plan plan_;
   std::optional<Plan> next_;  // in force from the next step on, if that is another
+  Plan chosen_;               // what is in force, but for codecs that are adapted
+  std::unique_ptr<Adapting> adapting_;
+  bool adapts_ = false;  // something in force is lossy
   Seen seen_ = Seen::nothing;
   unsigned steps_seen_ = 0;  // since this was last begun
   bool left_out_ = false;

@@ -73,6 +73,18 @@ void Ledger::count_exact(const std::vector<LayerPtr>& layers,
   }
 }
 
+void Ledger::see(const std::vector<LayerPtr>& layers, const Statistics& statistics, double ranks,
+                 double divisor) {
+  const std::shared_ptr<Sights> adapted_by = [&] {
+    const std::lock_guard lock(mutex);
+    return sights;
+  }();
+  if (!adapted_by) return;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    adapted_by->count(layers[i]->rule.layer_name(), statistics.tensors[i], ranks, divisor);
+  }
+}
+
 // ---------------------------------------------------------------------------------------------
 
 void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) {
@@ -92,7 +104,11 @@ void Compression::set_rules(const std::unordered_map<const void*, Rule>& rules) 
   }
 }
 
-void Compression::choose_by(std::shared_ptr<AutoPlan> chooser) { chooser_ = std::move(chooser); }
+void Compression::choose_by(std::shared_ptr<AutoPlan> chooser) {
+  chooser_ = std::move(chooser);
+  const std::lock_guard lock(ledger_->mutex);
+  ledger_->sights = chooser_ ? chooser_->sights() : nullptr;
+}
 
 void Compression::take_plan(const Plan& plan) {
   for (const auto& [parameter, layer] : layers_) {
@@ -163,6 +179,7 @@ OperationOptions Compression::options_at(std::uint64_t step) const {
   OperationOptions options;
   options.seed = seed_;
   options.step = step;
+  options.exact_energies = chooser_ && chooser_->sees_exact();
   return options;
 }
 

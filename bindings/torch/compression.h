@@ -72,7 +72,13 @@ class Ledger {
   /// The same for an exchange that was exact, by the process group.
   void count_exact(const std::vector<LayerPtr>& layers, std::span<const std::uint64_t> exact_bytes);
 
+  /// What an exchange of this rank showed of layers, whose sums are divided by so much before they
+  /// are the mean of `ranks`.
+  void see(const std::vector<LayerPtr>& layers, const Statistics& statistics, double ranks,
+           double divisor);
+
   std::mutex mutex;
+  std::shared_ptr<Sights> sights{};  ///< by what layers are adapted; null: they are not
 };
 
 /// While positive, gradients travel exactly, in the whole process.

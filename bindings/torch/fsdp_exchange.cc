@@ -108,6 +108,8 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
   output.copy_(input.view({ranks, -1})[channel.rank()]);
   see_results(output);
   count(present_, exact, work);
+  compression_->ledger_->see(layers_of(present_), work.statistics(), ranks,
+                             op == c10d::ReduceOp::AVG ? 1 : ranks);
   return true;
 }
 

@@ -174,13 +174,16 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
   compression.set_rules(rules);
 }
 
-/// `others` are patterns with ways.
-void choose(Compression& compression, std::vector<Layer> layers, std::vector<std::string> exact,
+/// `way` is that of all layers which nobody asks otherwise for, and how fine it is, is adapted; none:
+/// plans are tried. `others` are patterns with ways.
+void choose(Compression& compression, std::vector<Layer> layers,
+            const std::optional<std::string>& way, std::vector<std::string> exact,
             const std::vector<std::pair<std::string, std::string>>& others,
             std::vector<std::shared_ptr<Channel>> channels, bool can_wait,
             std::function<void(const std::string&)> on_choice) {
   AutoPlanOptions options{.layers = std::move(layers),
-                          .fixed = {.exact = std::move(exact)},
+                          .fixed = {.way = way ? Way::parse(*way) : Way{}, .exact = std::move(exact)},
+                          .tries = !way,
                           .channels = std::move(channels),
                           .can_wait = can_wait,
                           .on_choice = std::move(on_choice)};
@@ -204,10 +207,29 @@ std::string save_choice(const Compression& compression) {
   return compression.chooser() ? compression.chooser()->saved() : "";
 }
 
-void load_choice(Compression& compression, const std::string& saved) {
+std::string compared_choice(const Compression& compression) {
+  return compression.chooser() ? compression.chooser()->compared() : "";
+}
+
+/// A pair, for `load_choice`.
+py::object save_adapting(const Compression& compression) {
+  if (!compression.chooser()) return py::none();
+  const AutoPlan::SavedAdapting saved = compression.chooser()->saved_adapting();
+  return py::make_tuple(saved.chosen, py::bytes(saved.seen));
+}
+
+void load_choice(Compression& compression, const std::string& saved,
+                 const std::optional<std::pair<std::string, std::string>>& adapting) {
   if (!compression.chooser() || saved.empty()) return;
-  compression.chooser()->load(saved);
+  AutoPlan::SavedAdapting beside;
+  if (adapting) beside = {adapting->first, adapting->second};
+  compression.chooser()->load(saved, beside);
   compression.take_plan(compression.chooser()->plan());
+}
+
+void count_loss(const Compression& compression, double loss) {
+  if (!compression.chooser()) return;
+  if (const auto sights = compression.chooser()->sights()) sights->count_loss(loss);
 }
 
 py::list totals(const Compression& compression) {
@@ -270,13 +292,16 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
       .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
-      .def("choose", &choose, py::arg("layers"), py::arg("exact"), py::arg("others"),
+      .def("choose", &choose, py::arg("layers"), py::arg("way"), py::arg("exact"), py::arg("others"),
            py::arg("channels"), py::arg("can_wait"), py::arg("on_choice"))
       .def("choose_no_more", [](Compression& self) { self.choose_by(nullptr); })
       .def_property_readonly("chosen_plan", &chosen_plan)
       .def_property_readonly("choice", &choice)
       .def("save_choice", &save_choice)
-      .def("load_choice", &load_choice, py::arg("saved"))
+      .def("save_adapting", &save_adapting)
+      .def_property_readonly("compared_choice", &compared_choice)
+      .def("load_choice", &load_choice, py::arg("saved"), py::arg("adapting") = std::nullopt)
+      .def("count_loss", &count_loss, py::arg("loss"))
       .def_readwrite("before_first_exchange", &Compression::before_first_exchange)
       .def_property_readonly("steps", &Compression::steps)
       .def("has_feedback", &Compression::has_feedback)

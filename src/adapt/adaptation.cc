@@ -41,6 +41,13 @@ Codec Adaptation::adapted(std::size_t layer, const Codec& codec) const {
   return grid::with_step(codec, static_cast<float>(step));
 }
 
+bool Adaptation::has_exact() const {
+  for (std::size_t i = 0; i < guard_.layers(); ++i) {
+    if (guard_.care(i) == Care::exact) return true;
+  }
+  return false;
+}
+
 std::string Adaptation::reason(std::size_t layer) const {
   switch (guard_.care(layer)) {
     case Care::exact:

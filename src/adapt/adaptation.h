@@ -31,7 +31,9 @@ class Adaptation {
   /// In the place of a codec that leaves it open how fine it is: `grid` with the layer's step, or
   /// `none` where only exact numbers will do. Others are themselves.
   Codec adapted(std::size_t layer, const Codec& codec) const;
-  /// Why it is so, in words.
+  /// Whether some layer travels exactly for now.
+  bool has_exact() const;
+  /// Why a layer's codec is what it is, in words.
   std::string reason(std::size_t layer) const;
 
   /// What the guard did since this was last asked, in words.

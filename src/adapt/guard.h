@@ -45,6 +45,7 @@ class Guard {
   /// some care has changed.
   bool see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss);
 
+  std::size_t layers() const noexcept { return layers_.size(); }
   Care care(std::size_t layer) const;
 
   /// What happened since this was last asked, in words.

@@ -52,6 +52,7 @@ __all__ = [
     "compress",
     "exact",
     "load_state_dict",
+    "loss",
     "plan",
     "reshard",
     "residual",
@@ -118,7 +119,10 @@ def compress(
 
     Without a codec, or with ``"auto"``, the training decides: its first steps are exact and are
     timed, then plans are tried in turns, and the one with the shortest steps stays. Where
-    compression would not make steps shorter, gradients travel exactly.
+    compression would not make steps shorter, gradients travel exactly. Where the codec is ``grid``,
+    each layer gets its own `step`, finer the more there is to learn from its gradient
+    (docs/adapt.md). ``"adapt"`` does this from the first step on, for all layers that are worth it,
+    and times nothing.
 
     `weights` is for `fully_shard` only: the codec of the weights that ranks gather from one another
     before they compute, such as ``uniform:bits=8``; without it they travel exactly.
@@ -262,6 +266,15 @@ def exact() -> Iterator[None]:
         yield
     finally:
         leave_exact()
+
+
+def loss(value: float | torch.Tensor) -> None:
+    """Reports this rank's loss of the step that runs, before or after its backward pass.
+
+    Where all ranks do, and their mean leaps, the gradients of models whose codecs are adapted travel
+    exactly for some steps (docs/adapt.md). Without it their gradients alone are watched.
+    """
+    compressions.count_loss(float(value))
 
 
 def state_dict() -> dict[str, Any]:

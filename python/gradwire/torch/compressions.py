@@ -16,7 +16,8 @@ from .numbered import Numbered
 def _state_of(compression: Compression) -> Any:
     """Its counters, and what was chosen for it, if somebody chooses."""
     if chosen := compression.save_choice():
-        return {"counters": compression.counters, "plan": chosen}
+        adapting = compression.save_adapting()
+        return {"counters": compression.counters, "plan": chosen, "adapting": adapting}
     return compression.counters
 
 
@@ -30,7 +31,7 @@ def _set_state(compression: Compression, state: Any) -> None:
     compression.step_before_load = compression.steps
     compression.counters = without_choice(state)
     if isinstance(state, dict):
-        compression.load_choice(state["plan"])
+        compression.load_choice(state["plan"], state.get("adapting"))
     if compare := getattr(compression, "compare_steps", None):
         compression.before_first_exchange = compare  # the first from here on
     compression.steps_of_earlier_runs = compression.steps - done
@@ -56,6 +57,12 @@ def hold(model: Module, who: stats.Who, compression: Compression) -> Compression
     """It gets its number by `number`, before its first exchange: a model that one rank alone runs
     forward gets none, so numbers stay the same on all ranks."""
     return _kept(model, who, _all.hold(model, compression))
+
+
+def count_loss(loss: float) -> None:
+    """What the loss of the step that runs is, of all models."""
+    for compression in _all:
+        compression.count_loss(loss)
 
 
 def all_stats() -> list[stats.Stats]:

@@ -147,7 +147,7 @@ def _comparison_of_steps(model: Ddp) -> Callable[[], None]:
         model = owner()
         compression = compressions.of(model)
         at = compression.steps, compression.step_before_load
-        chosen = compression.save_choice()
+        chosen = compression.compared_choice
         agreement.check_steps([model.process_group], title, *at, chosen)
 
     return compare
@@ -343,11 +343,12 @@ def _apply(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -
 
 
 def _let_choose(chosen: settings.Settings, model: Ddp, compression: DdpCompression) -> None:
-    if not chosen.is_auto:
+    if not chosen.decides:
         compression.choose_no_more()
         return
     compression.choose(
         layers.described(model.module),
+        chosen.adapted,
         chosen.exact,
         list(chosen.codecs.items()),
         channels=[channels.of(model.process_group)],

@@ -217,7 +217,7 @@ def _comparison_of_steps(model: FSDPModule, sharded: _Sharded) -> Callable[[], N
     def compare() -> None:
         compression = compressions.of(owner())
         at = compression.steps, compression.step_before_load
-        chosen = compression.save_choice()
+        chosen = compression.compared_choice
         agreement.check_steps(sharded.process_groups, sharded.title, *at, chosen)
 
     return compare
@@ -236,11 +236,12 @@ def _apply(
 
 def _let_choose(sharded: _Sharded, compression: FsdpCompression, chosen: settings.Settings) -> None:
     """Once all ranks are there, and before what a checkpoint has is loaded."""
-    if not chosen.is_auto:
+    if not chosen.decides:
         compression.choose_no_more()
         return
     compression.choose(
         sharded.described,
+        chosen.adapted,
         chosen.exact,
         list(chosen.codecs.items()),
         channels=[channels.of(group) for group in sharded.process_groups],

@@ -18,6 +18,8 @@ Number = TypeVar("Number", int, float)
 
 AUTO = "auto"
 """In the place of a codec: what steps take decides."""
+ADAPT = "adapt"
+"""In the place of a codec: `DEFAULT_CODEC`, as fine as each layer needs it."""
 DEFAULT_CODEC = "grid:step=0.5"
 """Of what is not decided so: single tensors, and small layers beside residual compression."""
 
@@ -35,7 +37,7 @@ class Settings:
     """What `gradwire.torch.compress` takes."""
 
     codec: str = AUTO
-    """The way of all layers that are worth it, or `AUTO`."""
+    """The way of all layers that are worth it, `AUTO` or `ADAPT`."""
     exact: tuple[str, ...] = ()
     codecs: Mapping[str, str] = field(default_factory=dict)
     """Ways by pattern."""
@@ -54,14 +56,19 @@ class Settings:
     """The text of a plan, which takes the place of codec and patterns."""
 
     @property
-    def is_auto(self) -> bool:
-        """Whether the training itself decides."""
-        return self.codec == AUTO and not self.plan
+    def decides(self) -> bool:
+        """Whether the training itself decides how gradients travel, or how fine."""
+        return self.codec in (AUTO, ADAPT) and not self.plan
+
+    @property
+    def adapted(self) -> str | None:
+        """The way that is adapted to each layer; none where plans are tried, too."""
+        return DEFAULT_CODEC if self.codec == ADAPT else None
 
     @property
     def way(self) -> str:
         """At the beginning, of all layers that are worth it."""
-        return "none" if self.codec == AUTO else self.codec
+        return {AUTO: "none", ADAPT: DEFAULT_CODEC}.get(self.codec, self.codec)
 
     def plan_for(self, layers: list[Layer]) -> Plan:
         """How the gradient of every layer travels, and why."""
@@ -122,7 +129,7 @@ def residual_density() -> float | None:
 def codec_beside_residuals() -> str:
     """Of small layers in unchanged scripts: ``GRADWIRE_CODEC``, if that is one."""
     given = os.environ.get("GRADWIRE_CODEC", AUTO)
-    return DEFAULT_CODEC if given == AUTO else given
+    return DEFAULT_CODEC if given in (AUTO, ADAPT) else given
 
 
 def warmup() -> int:
@@ -222,17 +229,18 @@ def without_feedback(text: str) -> str:
 
 
 def checked_choice(text: str) -> str:
-    """As `checked_way`, but for `AUTO`."""
-    return text if text == AUTO else checked_way(text)
+    """As `checked_way`, but for `AUTO` and `ADAPT`."""
+    return text if text in (AUTO, ADAPT) else checked_way(text)
 
 
 def checked_way(text: str) -> str:
     """Raises for what is none, or what `compress` cannot do."""
-    if text.lower().startswith(AUTO):
-        raise ValueError(
-            f"'{text}': write {AUTO!r} alone, for a whole model: it takes no keys and no feedback, "
-            "and is no codec of single layers"
-        )
+    for word in (AUTO, ADAPT):
+        if text.lower().startswith(word):
+            raise ValueError(
+                f"'{text}': write {word!r} alone, for a whole model: it takes no keys and no "
+                "feedback, and is no codec of single layers"
+            )
     if Way(text).momentum:
         raise ValueError(f"'{text}' {_WHY_NO_MOMENTUM}")
     return text

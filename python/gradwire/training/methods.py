@@ -5,6 +5,7 @@ fp16            torch's fp16_compress_hook over gloo
 bf16            the same in bfloat16; torch's own hook of that name needs NCCL
 powersgd        torch's PowerSGD hook over gloo, rank 1; powersgd:rank=2 and so on
 auto            gradwire, which finds out by itself
+adapt           gradwire, by grid as fine as each layer needs it
 SPEC            gradwire with a codec, such as grid:step=0.5
 SPEC+feedback   the same with error feedback
 residual        gradwire.torch.residual; residual:density=0.001,warmup=100,values=fp32 and so on,

@@ -296,7 +296,7 @@ void add_options(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"vgg", "cnn", "resnet", "transformer", "words", "lstm"}));
   command
       .add_option("--methods", options.methods,
-                  "auto, gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:...]")
+                  "auto, adapt, gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:...]")
       ->type_name("LIST");
   CLI::Option& hosts =
       *command
