@@ -1,6 +1,7 @@
 // What operations say of the numbers themselves: energies, agreement, what feedback keeps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -160,7 +161,7 @@ TEST(Energies, of_parts_are_those_of_all_parts_and_of_what_their_owners_sum_up) 
       gather.wait();
       expect_energy(gather.statistics().tensors[0].energy, own, "all_gather");
       EXPECT_EQ(gather.statistics().tensors[0].sum_energy, 0);
-      x = gaussian(3 * kPart, me.rank());
+      std::ranges::copy(gaussian(3 * kPart, me.rank()), x.begin());
       Work scatter = me.reduce_scatter(tensor);
       scatter.wait();
       expect_energy(scatter.statistics().tensors[0].energy, all, "reduce_scatter");
