@@ -90,6 +90,7 @@ AutoPlan::AutoPlan(AutoPlanOptions options)
   }
   adapting_ = std::make_unique<Adapting>(open_layers(), options_.channels);
   begin_again();
+  plan_ = *next_;
 }
 
 void AutoPlan::begin_again() {

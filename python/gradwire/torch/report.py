@@ -61,6 +61,8 @@ def first_exchange(found: Stats, chosen: settings.Settings, trained: set[str], p
     _warn_of_losses(found.who.model, plan, list(sizes))
     last = {name: Way(plan.stages_of(name)[-1][1]) for name in sizes}
     written = {Way(text).text: text for text in (chosen.way, *chosen.codecs.values())}
+    if chosen.adapted:
+        written[Way(chosen.adapted).text] = "grid, as fine as each layer needs it"
     counts, elements = Counter(), Counter()
     for name, way in last.items():
         if not way.lossless:
