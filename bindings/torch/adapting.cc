@@ -72,16 +72,8 @@ Adapting::Adapting(std::vector<adapt::AdaptedLayer> layers,
     : channels_(std::move(channels)),
       layers_(std::move(layers)),
       sights_(std::make_shared<Sights>(names_of(layers_))),
-      adaptation_(layers_, ranks_of(channels_)),
-      averages_(kNumbers * layers_.size() + kLossNumbers) {}
-
-Adapting::~Adapting() {
-  try {
-    await();
-  } catch (...) {
-    // Whoever waits for gradients hears of it.
-  }
-}
+      codecs_(layers_, ranks_of(channels_)),
+      averages_(std::make_shared<std::vector<float>>(kNumbers * layers_.size() + kLossNumbers)) {}
 
 void Adapting::await() {
   if (!under_way_) return;
@@ -94,21 +86,22 @@ bool Adapting::begin_step() {
   await();
   const bool changed = has_averages_ && conclude();
   has_averages_ = false;
-  std::ranges::copy(sights_->take(), averages_.begin());
+  std::ranges::copy(sights_->take(), averages_->begin());
   const Tensor tensor{.name = "statistics",
-                      .view = {averages_.data(), averages_.size(), Dtype::f32}};
+                      .view = {averages_->data(), averages_->size(), Dtype::f32}};
   OperationOptions options;
   options.average = true;
   for (const auto& channel : channels_) {
     if (under_way_) under_way_->wait();  // over the ranks of one channel, then of the next
     under_way_ = channel->communicator()->all_reduce({&tensor, 1}, options);
+    under_way_->on_done([kept = averages_](const Error*) {});
   }
   return changed;
 }
 
 bool Adapting::conclude() {
   std::vector<adapt::Sight> step;
-  const float* numbers = averages_.data();
+  const float* numbers = averages_->data();
   for (std::size_t i = 0; i < layers_.size(); ++i, numbers += kNumbers) {
     step.push_back({.energy = numbers[energy],
                     .mean_energy = numbers[mean_energy],
@@ -117,7 +110,7 @@ bool Adapting::conclude() {
   }
   std::optional<double> mean_loss;
   if (numbers[losses] >= 1) mean_loss = numbers[loss] / numbers[losses];
-  return adaptation_.see(std::move(step), mean_loss);
+  return codecs_.see(std::move(step), mean_loss);
 }
 
 void Adapting::forget_steps() {
@@ -128,7 +121,7 @@ void Adapting::forget_steps() {
 
 void Adapting::begin_again() {
   forget_steps();
-  adaptation_ = adapt::Adaptation(layers_, ranks_of(channels_));
+  codecs_ = adapt::AdaptedCodecs(layers_, ranks_of(channels_));
 }
 
 Plan Adapting::adapted(Plan plan) const {
@@ -136,10 +129,10 @@ Plan Adapting::adapted(Plan plan) const {
     const auto entry = std::ranges::find(plan.layers, layers_[i].name, &LayerPlan::layers);
     if (entry == plan.layers.end()) continue;
     Stage& stage = entry->stages.front();
-    const Codec codec = adaptation_.adapted(i, stage.way.codec);
+    const Codec codec = codecs_.adapted(i, stage.way.codec);
     if (codec == stage.way.codec) continue;
     stage.way.codec = codec;
-    stage.reason = adaptation_.reason(i);
+    stage.reason = codecs_.reason(i);
   }
   return plan;
 }
@@ -148,29 +141,29 @@ std::string Adapting::saved() {
   await();
   ByteWriter writer;
   writer.write(has_averages_);
-  writer.write_all(std::span<const float>(averages_));
+  writer.write_all(std::span<const float>(*averages_));
   const std::vector<double> counted = sights_->counted();
   writer.write_all(std::span<const double>(counted));
-  const std::vector<std::byte> concluded = adaptation_.save();
+  const std::vector<std::byte> concluded = codecs_.save();
   writer.write_all(std::span<const std::byte>(concluded));
   const std::span<const std::byte> bytes = writer.bytes();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::uint64_t Adapting::hash() const { return checksum(adaptation_.save()); }
+std::uint64_t Adapting::hash() const { return checksum(codecs_.save()); }
 
 void Adapting::load(std::string_view saved) {
   await();
   ByteReader reader(std::as_bytes(std::span(saved)));
   std::uint8_t has_averages = 0;
-  std::vector<float> averages(averages_.size());
-  std::vector<double> counted(averages_.size());
+  std::vector<float> averages(averages_->size());
+  std::vector<double> counted(averages_->size());
   if (!reader.read(has_averages) || !reader.read_all(std::span(averages)) ||
-      !reader.read_all(std::span(counted)) || !adaptation_.load(reader.rest())) {
+      !reader.read_all(std::span(counted)) || !codecs_.load(reader.rest())) {
     return;
   }
   has_averages_ = has_averages != 0;
-  averages_ = std::move(averages);
+  *averages_ = std::move(averages);
   sights_->set(std::move(counted));
 }
 

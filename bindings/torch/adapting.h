@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "adapt/adaptation.h"
+#include "adapt/adapted_codecs.h"
 #include "channel.h"
 #include "gradwire/plan.h"
 
@@ -49,11 +49,6 @@ class Adapting {
   /// The ranks of all channels exchange the gradients of these layers. The ranks of the first one
   /// add them up.
   Adapting(std::vector<adapt::AdaptedLayer> layers, std::vector<std::shared_ptr<Channel>> channels);
-  /// Waits for what is under way, which fills memory of this.
-  ~Adapting();
-  Adapting(const Adapting&) = delete;
-  Adapting& operator=(const Adapting&) = delete;
-
   const std::shared_ptr<Sights>& sights() const noexcept { return sights_; }
 
   /// Before anything of a step is exchanged, in the same steps on all ranks. True: codecs change.
@@ -69,10 +64,10 @@ class Adapting {
   Plan adapted(Plan plan) const;
   /// Whether some layer that could be lossy travels exactly for now, so that nothing is seen of it
   /// unless that is asked for.
-  bool has_exact() const { return adaptation_.has_exact(); }
+  bool has_exact() const { return codecs_.has_exact(); }
 
   /// What was done about odd numbers since this was last asked, in words.
-  std::vector<std::string> take_events() { return adaptation_.take_events(); }
+  std::vector<std::string> take_events() { return codecs_.take_events(); }
 
   /// For a checkpoint: all that later steps depend on, of this rank. `load` changes nothing for
   /// what was saved of other layers or ranks.
@@ -90,8 +85,9 @@ class Adapting {
   const std::vector<std::shared_ptr<Channel>> channels_;
   const std::vector<adapt::AdaptedLayer> layers_;
   const std::shared_ptr<Sights> sights_;
-  adapt::Adaptation adaptation_;
-  std::vector<float> averages_;  // over the ranks, once `under_way_` is done
+  adapt::AdaptedCodecs codecs_;
+  // Over the ranks, once `under_way_` is done, which has it, too: a model may go before that.
+  std::shared_ptr<std::vector<float>> averages_;
   bool has_averages_ = false;
   std::optional<Work> under_way_;
 };

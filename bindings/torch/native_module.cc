@@ -214,7 +214,11 @@ std::string compared_choice(const Compression& compression) {
 /// A pair, for `load_choice`.
 py::object save_adapting(const Compression& compression) {
   if (!compression.chooser()) return py::none();
-  const AutoPlan::SavedAdapting saved = compression.chooser()->saved_adapting();
+  AutoPlan::SavedAdapting saved;
+  {
+    const py::gil_scoped_release release;  // ranks may wait for one another
+    saved = compression.chooser()->saved_adapting();
+  }
   return py::make_tuple(saved.chosen, py::bytes(saved.seen));
 }
 

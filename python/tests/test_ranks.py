@@ -319,9 +319,9 @@ def test_parts_of_several_arrays_travel_together(tmp_path):
 
 
 def measures(ranks):
-    arrays = [np.arange(1000, dtype=np.float32) for _ in range(2)]
     found = []
     for switch in (True, False):
+        arrays = [np.arange(1000, dtype=np.float32) for _ in range(2)]
         ways = ["none", "uniform:bits=2"]
         work = ranks.all_reduce(arrays, ways, measure_error=switch, exact_energies=switch)
         work.wait()

@@ -433,7 +433,7 @@ distributed.init_process_group("gloo")
 torch.manual_seed(0)
 model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 256), nn.Linear(256, 8)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(150):
+for step in range(400):
     torch.manual_seed(step + 1000 * distributed.get_rank())
     model(torch.randn(4, 256)).square().mean().backward()
     optimizer.step()
@@ -469,7 +469,7 @@ def test_gradwire_run_says_what_was_chosen_and_writes_it(tmp_path):
 
 def test_a_run_that_ends_before_a_choice_writes_what_it_did(tmp_path):
     plan = tmp_path / "plan.json"
-    said = run(tmp_path, "--save-plan", str(plan), script=SCRIPT.replace("range(150)", "range(30)"))
+    said = run(tmp_path, "--save-plan", str(plan), script=SCRIPT.replace("range(400)", "range(30)"))
     assert "while plans are tried" in said
     assert json.loads(plan.read_text())["layers"]
     assert not list(tmp_path.glob("*.unfinished"))

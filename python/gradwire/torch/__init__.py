@@ -274,7 +274,7 @@ def loss(value: float | torch.Tensor) -> None:
     Where all ranks do, and their mean leaps, the gradients of models whose codecs are adapted travel
     exactly for some steps (docs/adapt.md). Without it their gradients alone are watched.
     """
-    compressions.count_loss(float(value))
+    compressions.count_loss(float(value.detach() if isinstance(value, torch.Tensor) else value))
 
 
 def state_dict() -> dict[str, Any]:

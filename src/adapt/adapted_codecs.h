@@ -19,10 +19,10 @@ struct AdaptedLayer {
   std::uint64_t elements = 0;
 };
 
-class Adaptation {
+class AdaptedCodecs {
  public:
   /// `ranks` exchange gradients.
-  Adaptation(std::span<const AdaptedLayer> layers, std::uint32_t ranks);
+  AdaptedCodecs(std::span<const AdaptedLayer> layers, std::uint32_t ranks);
 
   /// What all ranks saw in one step, in the order of the layers, and the mean of the losses that
   /// they reported, if all have. The same on all ranks. True: codecs change.

@@ -1,4 +1,4 @@
-#include "adapt/adaptation.h"
+#include "adapt/adapted_codecs.h"
 
 #include <fmt/format.h>
 
@@ -23,16 +23,16 @@ std::vector<std::string> names_of(std::span<const AdaptedLayer> layers) {
 
 }  // namespace
 
-Adaptation::Adaptation(std::span<const AdaptedLayer> layers, std::uint32_t ranks)
+AdaptedCodecs::AdaptedCodecs(std::span<const AdaptedLayer> layers, std::uint32_t ranks)
     : ranks_(ranks), tuner_(elements_of(layers), ranks), guard_(names_of(layers), ranks) {}
 
-bool Adaptation::see(std::vector<Sight> step, std::optional<double> loss) {
+bool AdaptedCodecs::see(std::vector<Sight> step, std::optional<double> loss) {
   const bool cares = guard_.see(step, tuner_, loss);
   const bool tuned = tuner_.see(step);
   return cares || tuned;
 }
 
-Codec Adaptation::adapted(std::size_t layer, const Codec& codec) const {
+Codec AdaptedCodecs::adapted(std::size_t layer, const Codec& codec) const {
   const Care care = guard_.care(layer);
   const bool has_steps = grid::step_of(codec).has_value();
   if (care == Care::exact || (care == Care::finer && !has_steps)) return Codec::parse("none");
@@ -41,14 +41,14 @@ Codec Adaptation::adapted(std::size_t layer, const Codec& codec) const {
   return grid::with_step(codec, static_cast<float>(step));
 }
 
-bool Adaptation::has_exact() const {
+bool AdaptedCodecs::has_exact() const {
   for (std::size_t i = 0; i < guard_.layers(); ++i) {
     if (guard_.care(i) == Care::exact) return true;
   }
   return false;
 }
 
-std::string Adaptation::reason(std::size_t layer) const {
+std::string AdaptedCodecs::reason(std::size_t layer) const {
   switch (guard_.care(layer)) {
     case Care::exact:
       return "guarded: exactly, until numbers or losses are as usual";
@@ -62,14 +62,14 @@ std::string Adaptation::reason(std::size_t layer) const {
   return fmt::format("adapted: signal {:.2f}", signal(usual, ranks_));
 }
 
-std::vector<std::byte> Adaptation::save() const {
+std::vector<std::byte> AdaptedCodecs::save() const {
   ByteWriter writer;
   tuner_.save(writer);
   guard_.save(writer);
   return std::move(writer).finish();
 }
 
-bool Adaptation::load(std::span<const std::byte> saved) {
+bool AdaptedCodecs::load(std::span<const std::byte> saved) {
   ByteReader reader(saved);
   Tuner tuner = tuner_;
   Guard guard = guard_;
