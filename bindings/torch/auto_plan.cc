@@ -378,7 +378,8 @@ AutoPlan::SavedAdapting AutoPlan::saved_adapting() const {
 }
 
 std::string AutoPlan::compared() const {
-  return saved().empty() || !exchanges_ ? saved() : fmt::format("{} {:x}", saved(), adapting_->hash());
+  return saved().empty() || !exchanges_ ? saved()
+                                        : fmt::format("{} {:x}", saved(), adapting_->hash());
 }
 
 void AutoPlan::load(const std::string& saved, const SavedAdapting& adapting) {

@@ -241,19 +241,19 @@ void DdpCompression::start(const Waiting& waiting) {
   }
   if (!tensors.empty()) {
     Work work = channel_->communicator()->all_reduce(tensors, options);
-    waiting.completion->add(std::move(work),
-                            [ledger = ledger_, arrivals = chooser_ ? chooser_->arrivals() : nullptr,
-                             ranks = channel_->size(),
-                             tensors = std::move(tensors), layers = std::move(exchanged),
-                             bytes = std::move(bytes)](const Work& done) {
-                              if (arrivals) arrivals->came();
-                              const Statistics statistics = done.statistics();
-                              ledger->count(layers, bytes, statistics);
-                              ledger->see(layers, statistics, ranks, 1);
-                              for (std::size_t i = 0; i < layers.size(); ++i) {
-                                if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
-                              }
-                            });
+    waiting.completion->add(
+        std::move(work),
+        [ledger = ledger_, arrivals = chooser_ ? chooser_->arrivals() : nullptr,
+         ranks = channel_->size(), tensors = std::move(tensors), layers = std::move(exchanged),
+         bytes = std::move(bytes)](const Work& done) {
+          if (arrivals) arrivals->came();
+          const Statistics statistics = done.statistics();
+          ledger->count(layers, bytes, statistics);
+          ledger->see(layers, statistics, ranks, 1);
+          for (std::size_t i = 0; i < layers.size(); ++i) {
+            if (layers[i]->use) layers[i]->use->result_is(tensors[i].view);
+          }
+        });
   }
   waiting.completion->seal();
 }

@@ -174,19 +174,20 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
   compression.set_rules(rules);
 }
 
-/// `way` is that of all layers which nobody asks otherwise for, and how fine it is, is adapted; none:
-/// plans are tried. `others` are patterns with ways.
+/// `way` is that of all layers which nobody asks otherwise for, and how fine it is, is adapted;
+/// none: plans are tried. `others` are patterns with ways.
 void choose(Compression& compression, std::vector<Layer> layers,
             const std::optional<std::string>& way, std::vector<std::string> exact,
             const std::vector<std::pair<std::string, std::string>>& others,
             std::vector<std::shared_ptr<Channel>> channels, bool can_wait,
             std::function<void(const std::string&)> on_choice) {
-  AutoPlanOptions options{.layers = std::move(layers),
-                          .fixed = {.way = way ? Way::parse(*way) : Way{}, .exact = std::move(exact)},
-                          .tries = !way,
-                          .channels = std::move(channels),
-                          .can_wait = can_wait,
-                          .on_choice = std::move(on_choice)};
+  AutoPlanOptions options{
+      .layers = std::move(layers),
+      .fixed = {.way = way ? Way::parse(*way) : Way{}, .exact = std::move(exact)},
+      .tries = !way,
+      .channels = std::move(channels),
+      .can_wait = can_wait,
+      .on_choice = std::move(on_choice)};
   for (const auto& [pattern, way] : others) {
     options.fixed.others.emplace_back(pattern, Way::parse(way));
   }
@@ -296,8 +297,8 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
       .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
-      .def("choose", &choose, py::arg("layers"), py::arg("way"), py::arg("exact"), py::arg("others"),
-           py::arg("channels"), py::arg("can_wait"), py::arg("on_choice"))
+      .def("choose", &choose, py::arg("layers"), py::arg("way"), py::arg("exact"),
+           py::arg("others"), py::arg("channels"), py::arg("can_wait"), py::arg("on_choice"))
       .def("choose_no_more", [](Compression& self) { self.choose_by(nullptr); })
       .def_property_readonly("chosen_plan", &chosen_plan)
       .def_property_readonly("choice", &choice)

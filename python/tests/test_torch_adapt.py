@@ -110,7 +110,7 @@ def leaping(step: int) -> float:
 
 
 def saving(rank: int, folder: str, at: int):
-    """Of this optimizer there is nothing to save but weights, as each call of `train` has its own."""
+    """Each call of `train` has an optimizer of its own, so of that there is nothing to save."""
     model = adapted()
     train(model, rank, at, scale=leaping)
     state = {"model": model.state_dict(), "gradwire": gradwire.torch.state_dict()}

@@ -62,8 +62,8 @@ TEST(Guard, has_a_layer_travel_exactly_until_it_is_finite) {
     }
     EXPECT_TRUE(codecs.see({sight(1), sight(1)}, 2.0));
     EXPECT_EQ(codec_of(codecs, 0), usual);
-    EXPECT_EQ(codecs.take_events(),
-              (std::vector<std::string>{"first: not finite, travels exactly", "first: finite again"}));
+    EXPECT_EQ(codecs.take_events(), (std::vector<std::string>{"first: not finite, travels exactly",
+                                                              "first: finite again"}));
     EXPECT_TRUE(codecs.take_events().empty());
   }
 }
@@ -107,8 +107,9 @@ TEST(Guard, has_a_layer_travel_finer_when_codecs_lose_much) {
   lossy.sampled_energy = 1;
   lossy.sampled_error = 0.3;
   EXPECT_TRUE(codecs.see({lossy, sight(1)}, 2.0));
-  EXPECT_EQ(codecs.take_events(), (std::vector<std::string>{"first: codecs lost 30 % of its energy, "
-                                                                "travels finer for 8 steps"}));
+  EXPECT_EQ(codecs.take_events(),
+            (std::vector<std::string>{"first: codecs lost 30 % of its energy, "
+                                      "travels finer for 8 steps"}));
 }
 
 TEST(Guard, has_all_layers_travel_exactly_when_the_loss_leaps) {

@@ -47,8 +47,8 @@ bool Guard::see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss)
     const std::string worry = this->worry(step[i], tuner.usual(i));
     if (worry.empty()) continue;
     if (layer.finer_steps == 0) {
-      events_.push_back(fmt::format("{}: {}, travels finer for {} steps", names_[i], worry,
-                                    kCareSteps));
+      events_.push_back(
+          fmt::format("{}: {}, travels finer for {} steps", names_[i], worry, kCareSteps));
     }
     layer.finer_steps = kCareSteps;
     if (!leaps(step[i], tuner.usual(i))) continue;
@@ -85,9 +85,10 @@ void Guard::see_loss(std::optional<double> loss) {
   const bool leaps = losses_ >= kLeastLosses && *loss > kLossLeap * usual_loss_;
   if (!std::isfinite(*loss) || leaps) {
     if (exact_steps_ == 0) {
-      events_.push_back(fmt::format("the loss is {:.4g} after {:.4g}: all layers travel exactly for "
-                                    "{} steps",
-                                    *loss, usual_loss_, kCareSteps));
+      events_.push_back(
+          fmt::format("the loss is {:.4g} after {:.4g}: all layers travel exactly for "
+                      "{} steps",
+                      *loss, usual_loss_, kCareSteps));
     }
     exact_steps_ = kCareSteps;
     losses_ = 0;  // it may stay there

@@ -67,9 +67,9 @@ class Tuner {
 
  private:
   // Ratios of about 2^(1/4), of which a pair is hardly told apart by its training.
-  static constexpr double kSteps[] = {0.02,  0.024, 0.028, 0.034, 0.04, 0.048, 0.056, 0.067,
-                                      0.08,  0.095, 0.11,  0.13,  0.16, 0.19,  0.22,  0.26,
-                                      0.31,  0.37,  0.44,  0.53,  0.63, 0.75,  0.88,  1.0};
+  static constexpr double kSteps[] = {0.02, 0.024, 0.028, 0.034, 0.04, 0.048, 0.056, 0.067,
+                                      0.08, 0.095, 0.11,  0.13,  0.16, 0.19,  0.22,  0.26,
+                                      0.31, 0.37,  0.44,  0.53,  0.63, 0.75,  0.88,  1.0};
 
   struct Layer {
     std::uint64_t elements = 0;

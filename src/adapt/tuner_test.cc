@@ -32,12 +32,11 @@ TEST(Signal, of_equal_gradients_is_one_and_of_noise_none) {
 TEST(Signal, is_cleared_of_what_codecs_add) {
   // Two ranks: each half of the mean has one rank's error, a quarter of its energy.
   const double nmse = 0.04, energy = 1, mean = 0.5 * energy + nmse * energy / 4;
-  EXPECT_NEAR(signal({.energy = energy,
-                      .mean_energy = mean,
-                      .sampled_energy = 10,
-                      .sampled_error = 10 * nmse},
-                     2),
-              0, 1e-12);
+  EXPECT_NEAR(
+      signal(
+          {.energy = energy, .mean_energy = mean, .sampled_energy = 10, .sampled_error = 10 * nmse},
+          2),
+      0, 1e-12);
 }
 
 TEST(Tuner, begins_fine_and_becomes_coarser_as_the_signal_fades) {
@@ -82,9 +81,9 @@ TEST(Tuner, learns_nothing_from_what_is_missing_or_not_finite) {
   see(tuner, {sight(1, 0.1), sight(1, 0.1)}, 300);
   const double before = tuner.step_of(1);
   const double infinite = std::numeric_limits<double>::infinity();
-  for (const Sight& nothing :
-       {Sight{}, Sight{.energy = infinite, .mean_energy = 1},
-        Sight{.energy = std::nan(""), .mean_energy = 1}, Sight{.energy = 1, .mean_energy = infinite}}) {
+  for (const Sight& nothing : {Sight{}, Sight{.energy = infinite, .mean_energy = 1},
+                               Sight{.energy = std::nan(""), .mean_energy = 1},
+                               Sight{.energy = 1, .mean_energy = infinite}}) {
     see(tuner, {sight(1, 0.1), nothing});
     EXPECT_EQ(tuner.step_of(1), before);
   }

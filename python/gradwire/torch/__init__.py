@@ -271,8 +271,8 @@ def exact() -> Iterator[None]:
 def loss(value: float | torch.Tensor) -> None:
     """Reports this rank's loss of the step that runs, before or after its backward pass.
 
-    Where all ranks do, and their mean leaps, the gradients of models whose codecs are adapted travel
-    exactly for some steps (docs/adapt.md). Without it their gradients alone are watched.
+    Where all ranks do, and their mean leaps, the gradients of models whose codecs are adapted
+    travel exactly for some steps (docs/adapt.md). Without it their gradients alone are watched.
     """
     compressions.count_loss(float(value.detach() if isinstance(value, torch.Tensor) else value))
 

@@ -63,8 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         default=os.environ.get("GRADWIRE_CODEC"),
         metavar="SPEC",
         help="How gradients travel: auto (the default), by which the training finds out what makes "
-        "its steps shortest; adapt, by which grid is as fine as each layer needs it; or a codec such as grid:step=0.5, fp16, or sign+feedback, which adds "
-        "to each gradient what compression took from the one before.",
+        "its steps shortest; adapt, by which grid is as fine as each layer needs it; or a codec "
+        "such as grid:step=0.5, fp16, or sign+feedback, which adds to each gradient what "
+        "compression took from the one before.",
     )
     ours.add_argument(
         "--exact",

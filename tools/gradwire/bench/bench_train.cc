@@ -295,8 +295,9 @@ void add_options(CLI::App& command, Options& options) {
                   "vgg, cnn, resnet (images), transformer, words or lstm (text) (default: words)")
       ->check(CLI::IsMember({"vgg", "cnn", "resnet", "transformer", "words", "lstm"}));
   command
-      .add_option("--methods", options.methods,
-                  "auto, adapt, gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:...]")
+      .add_option(
+          "--methods", options.methods,
+          "auto, adapt, gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:...]")
       ->type_name("LIST");
   CLI::Option& hosts =
       *command
