@@ -77,7 +77,7 @@ def test_all_ranks_adapt_alike(ranks):
     assert later, "nothing was adapted"
     assert later[-1] > first
     assert step_of(plan.stages_of("4.weight")[-1][1]) < later[-1], "its gradients are larger"
-    assert plan.stages_of("0.weight")[-1][2].startswith("adapted: signal 0.")
+    assert plan.stages_of("0.weight")[-1][2].startswith("adapted: consensus 0.")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -59,7 +59,7 @@ std::string AdaptedCodecs::reason(std::size_t layer) const {
   }
   const Sight& usual = tuner_.usual(layer);
   if (usual.energy == 0) return "adapted: nothing is known yet";
-  return fmt::format("adapted: signal {:.2f}", signal(usual, ranks_));
+  return fmt::format("adapted: consensus {:.2f}", consensus(usual, ranks_));
 }
 
 std::vector<std::byte> AdaptedCodecs::save() const {

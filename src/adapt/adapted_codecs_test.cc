@@ -11,14 +11,14 @@ namespace {
 constexpr std::uint64_t kElements = 100'000;
 const std::vector<AdaptedLayer> kLayers{{"first", kElements}, {"second", kElements}};
 
-Sight sight(double rms, double signal = 0.1) {
+Sight sight(double rms, double consensus = 0.1) {
   const double energy = rms * rms * static_cast<double>(kElements);
-  return {.energy = energy, .mean_energy = energy * (1 + signal) / 2};
+  return {.energy = energy, .mean_energy = energy * (1 + consensus) / 2};
 }
 
-AdaptedCodecs settled(double signal = 0.1) {
+AdaptedCodecs settled(double consensus = 0.1) {
   AdaptedCodecs codecs(kLayers, 2);
-  for (int i = 0; i < 300; ++i) codecs.see({sight(1, signal), sight(1, signal)}, 2.0);
+  for (int i = 0; i < 300; ++i) codecs.see({sight(1, consensus), sight(1, consensus)}, 2.0);
   return codecs;
 }
 
@@ -45,7 +45,7 @@ TEST(AdaptedCodecs, changes_the_steps_of_grid_alone) {
   EXPECT_EQ(codecs.adapted(0, nearest).spec(), "grid:step=0.31,locality=0,rounding=nearest");
   EXPECT_EQ(codec_of(codecs, 0, "uniform:bits=4"), "uniform:bits=4");
   EXPECT_EQ(codec_of(codecs, 0, "none"), "none");
-  EXPECT_EQ(codecs.reason(0), "adapted: signal 0.10");
+  EXPECT_EQ(codecs.reason(0), "adapted: consensus 0.10");
   EXPECT_EQ(AdaptedCodecs(kLayers, 2).reason(0), "adapted: nothing is known yet");
 }
 
@@ -96,9 +96,10 @@ TEST(Guard, has_a_layer_travel_finer_when_ranks_agree_no_longer) {
   EXPECT_TRUE(codecs.see({sight(1, 0), sight(1, 0.6)}, 2.0));
   EXPECT_NE(codec_of(codecs, 0), usual);
   EXPECT_EQ(codec_of(codecs, 1), usual);
-  EXPECT_EQ(codecs.take_events(),
-            (std::vector<std::string>{"first: ranks agree no longer (signal 0.00 of 0.60), travels "
-                                      "finer for 8 steps"}));
+  EXPECT_EQ(
+      codecs.take_events(),
+      (std::vector<std::string>{"first: ranks agree no longer (consensus 0.00 of 0.60), travels "
+                                "finer for 8 steps"}));
 }
 
 TEST(Guard, has_a_layer_travel_finer_when_codecs_lose_much) {

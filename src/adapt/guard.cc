@@ -11,7 +11,7 @@ namespace {
 // Ratios of energies.
 constexpr double kLeap = 1000;
 constexpr double kMostError = 0.25;
-// Shares of signal: of layers with as much, and what is left of it.
+// Consensus: of layers that have as much, and what is left of it.
 constexpr double kStrong = 0.3;
 constexpr double kLost = 0.05;
 constexpr double kLossLeap = 3;
@@ -71,10 +71,10 @@ std::string Guard::worry(const Sight& sight, const Sight& usual) const {
     return fmt::format("gradients {:.0f} times as large as usual",
                        std::sqrt(sight.energy / usual.energy));
   }
-  const double had = signal(usual, ranks_);
-  if (had >= kStrong && signal(sight, ranks_) < kLost) {
-    return fmt::format("ranks agree no longer (signal {:.2f} of {:.2f})", signal(sight, ranks_),
-                       had);
+  const double had = consensus(usual, ranks_);
+  if (had >= kStrong && consensus(sight, ranks_) < kLost) {
+    return fmt::format("ranks agree no longer (consensus {:.2f} of {:.2f})",
+                       consensus(sight, ranks_), had);
   }
   return {};
 }

@@ -7,11 +7,11 @@
 namespace gradwire::adapt {
 namespace {
 
-/// Of a layer with the usual signal and the mean rms.
+/// Of a layer with the usual consensus and the mean rms.
 constexpr double kStep = 0.33;
-constexpr double kUsualSignal = 0.1;
+constexpr double kUsualConsensus = 0.1;
 /// Less is taken for it: that much is what chance makes of small layers.
-constexpr double kLeastSignal = 0.03;
+constexpr double kLeastConsensus = 0.03;
 /// A step stays while what is wanted is within this ratio of it, so that chance changes nothing.
 constexpr double kStays = 1.3;
 /// Steps of training that a running mean stands for: few at first, as gradients change fast.
@@ -36,7 +36,7 @@ double agreement(const Sight& sight) noexcept {
   return sight.energy > 0 ? sight.mean_energy / sight.energy : 0;
 }
 
-double signal(const Sight& sight, double ranks) noexcept {
+double consensus(const Sight& sight, double ranks) noexcept {
   if (ranks < 2) return 1;
   // Of numbers that were encoded, a mean has the errors of all ranks but one, each by itself.
   const double lost = sight.sampled_energy > 0 ? sight.sampled_error / sight.sampled_energy : 0;
@@ -45,7 +45,7 @@ double signal(const Sight& sight, double ranks) noexcept {
 }
 
 Tuner::Tuner(std::vector<std::uint64_t> elements, std::uint32_t ranks) : ranks_(ranks) {
-  const std::size_t first = rung_of(kStep * std::sqrt(kUsualSignal));  // all may be signal
+  const std::size_t first = rung_of(kStep * std::sqrt(kUsualConsensus));  // all may agree
   for (const std::uint64_t count : elements) layers_.push_back({.elements = count, .rung = first});
 }
 
@@ -117,8 +117,8 @@ double Tuner::mean_rms() const noexcept {
 }
 
 double Tuner::wanted_step(const Layer& layer, double mean_rms) const noexcept {
-  const double found = std::max(kLeastSignal, signal(layer.usual, ranks_));
-  return kStep * std::sqrt(kUsualSignal / found) * mean_rms / rms_of(layer);
+  const double found = std::max(kLeastConsensus, consensus(layer.usual, ranks_));
+  return kStep * std::sqrt(kUsualConsensus / found) * mean_rms / rms_of(layer);
 }
 
 }  // namespace gradwire::adapt

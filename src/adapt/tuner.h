@@ -1,17 +1,17 @@
 // How fine `grid` is in every layer, found out from the gradients while they train.
 //
 // What an error costs is what is not learnt for it. A layer's gradient shows how much there is to
-// learn: its signal is the share of its energy in which the ranks agree, beyond what they do by
+// learn: its consensus is the share of its energy in which the ranks agree, beyond what they do by
 // chance. An error that is spread evenly over all layers costs least for its bytes (reverse
-// water-filling), and more is worth spending while the signal is strong: with bytes b(d) that fall
-// by the logarithm of the distance d between points, and a cost in proportion to signal * d^2, the
-// sum of both over a training is least where d is in proportion to 1 / sqrt(signal). So
+// water-filling), and more is worth spending while consensus is high: with bytes that fall by the
+// logarithm of the distance d between points, and a cost in proportion to consensus * d^2, the sum
+// of both over a training is least where d is in proportion to 1 / sqrt(consensus). So
 //
-//   d of a layer = 0.33 * mean rms of all layers * sqrt(0.1 / signal of the layer)
+//   d of a layer = 0.33 * mean rms of all layers * sqrt(0.1 / consensus of the layer)
 //
-// and `grid:step` is d by the layer's rms. The gradients of the first layers are some hundred times
-// those of wide ones, which hold nearly all bytes: they get finer steps for next to nothing.
-// docs/adapt.md has what was measured.
+// and `grid:step` is d by the layer's rms. The gradients of the first and the last layers are some
+// hundred times those of wide ones, which hold nearly all bytes: they get finer steps for next to
+// nothing. docs/adr/0018 has what was measured.
 //
 // All ranks see the same numbers and draw the same conclusions: they are made by additions,
 // products, quotients and square roots alone, which are the same on all machines.
@@ -40,7 +40,7 @@ double agreement(const Sight& sight) noexcept;
 
 /// The share of a gradient's energy that is no noise, as `ranks` see it: from 0 to 1. Of what
 /// codecs add, which looks like agreement, it is cleared.
-double signal(const Sight& sight, double ranks) noexcept;
+double consensus(const Sight& sight, double ranks) noexcept;
 
 class Tuner {
  public:

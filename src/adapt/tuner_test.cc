@@ -10,30 +10,30 @@ namespace {
 
 constexpr std::uint64_t kElements = 1'000'000;
 
-/// Of a layer whose numbers have this rms, with this share of signal, on two ranks.
-Sight sight(double rms, double signal, std::uint64_t elements = kElements) {
+/// Of a layer whose numbers have this rms, with this consensus, on two ranks.
+Sight sight(double rms, double consensus, std::uint64_t elements = kElements) {
   const double energy = rms * rms * static_cast<double>(elements);
-  return {.energy = energy, .mean_energy = energy * (1 + signal) / 2};
+  return {.energy = energy, .mean_energy = energy * (1 + consensus) / 2};
 }
 
 void see(Tuner& tuner, std::vector<Sight> step, int times = 100) {
   for (int i = 0; i < times; ++i) tuner.see(step);
 }
 
-TEST(Signal, of_equal_gradients_is_one_and_of_noise_none) {
-  EXPECT_DOUBLE_EQ(signal({.energy = 4, .mean_energy = 4}, 2), 1);
-  EXPECT_DOUBLE_EQ(signal({.energy = 4, .mean_energy = 2}, 2), 0);
-  EXPECT_DOUBLE_EQ(signal({.energy = 4, .mean_energy = 1}, 4), 0);
-  EXPECT_DOUBLE_EQ(signal({.energy = 4, .mean_energy = 1.75}, 4), 0.25);
-  EXPECT_EQ(signal({}, 2), 0);
-  EXPECT_EQ(signal({.energy = 1, .mean_energy = 1}, 1), 1);
+TEST(Consensus, of_equal_gradients_is_one_and_of_noise_none) {
+  EXPECT_DOUBLE_EQ(consensus({.energy = 4, .mean_energy = 4}, 2), 1);
+  EXPECT_DOUBLE_EQ(consensus({.energy = 4, .mean_energy = 2}, 2), 0);
+  EXPECT_DOUBLE_EQ(consensus({.energy = 4, .mean_energy = 1}, 4), 0);
+  EXPECT_DOUBLE_EQ(consensus({.energy = 4, .mean_energy = 1.75}, 4), 0.25);
+  EXPECT_EQ(consensus({}, 2), 0);
+  EXPECT_EQ(consensus({.energy = 1, .mean_energy = 1}, 1), 1);
 }
 
-TEST(Signal, is_cleared_of_what_codecs_add) {
+TEST(Consensus, is_cleared_of_what_codecs_add) {
   // Two ranks: each half of the mean has one rank's error, a quarter of its energy.
   const double nmse = 0.04, energy = 1, mean = 0.5 * energy + nmse * energy / 4;
   EXPECT_NEAR(
-      signal(
+      consensus(
           {.energy = energy, .mean_energy = mean, .sampled_energy = 10, .sampled_error = 10 * nmse},
           2),
       0, 1e-12);
