@@ -44,7 +44,7 @@ double consensus(const Sight& sight, double ranks) noexcept {
   return std::clamp(found, 0.0, 1.0);
 }
 
-Tuner::Tuner(std::vector<std::uint64_t> elements, std::uint32_t ranks) : ranks_(ranks) {
+Tuner::Tuner(std::span<const std::uint64_t> elements, std::uint32_t ranks) : ranks_(ranks) {
   const std::size_t first = rung_of(kStep * std::sqrt(kUsualConsensus));  // all may agree
   for (const std::uint64_t count : elements) layers_.push_back({.elements = count, .rung = first});
 }

@@ -45,7 +45,7 @@ double consensus(const Sight& sight, double ranks) noexcept;
 class Tuner {
  public:
   /// `elements` of each layer.
-  Tuner(std::vector<std::uint64_t> elements, std::uint32_t ranks);
+  Tuner(std::span<const std::uint64_t> elements, std::uint32_t ranks);
 
   /// In the order of the layers. Layers that did not travel, or whose energies are not finite, show
   /// nothing. True: some step has changed.

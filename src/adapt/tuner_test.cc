@@ -9,6 +9,9 @@ namespace gradwire::adapt {
 namespace {
 
 constexpr std::uint64_t kElements = 1'000'000;
+constexpr std::uint64_t kOne[] = {kElements};
+constexpr std::uint64_t kTwo[] = {kElements, kElements};
+constexpr std::uint64_t kUnlike[] = {kElements, 5000};
 
 /// Of a layer whose numbers have this rms, with this consensus, on two ranks.
 Sight sight(double rms, double consensus, std::uint64_t elements = kElements) {
@@ -40,7 +43,7 @@ TEST(Consensus, is_cleared_of_what_codecs_add) {
 }
 
 TEST(Tuner, begins_fine_and_becomes_coarser_as_the_signal_fades) {
-  Tuner tuner({kElements}, 2);
+  Tuner tuner(kOne, 2);
   const double first = tuner.step_of(0);
   see(tuner, {sight(1, 0.5)});
   const double strong = tuner.step_of(0);
@@ -53,7 +56,7 @@ TEST(Tuner, begins_fine_and_becomes_coarser_as_the_signal_fades) {
 }
 
 TEST(Tuner, gives_layers_points_at_the_same_distance) {
-  Tuner tuner({kElements, 1000}, 2);
+  Tuner tuner(std::vector<std::uint64_t>{kElements, 1000}, 2);
   see(tuner, {sight(1e-3, 0.1), sight(1e-2, 0.1, 1000)});
   const double wide = tuner.step_of(0), narrow = tuner.step_of(1);
   EXPECT_NEAR(wide * 1e-3 / (narrow * 1e-2), 1, 0.35);  // steps are some values only
@@ -61,7 +64,7 @@ TEST(Tuner, gives_layers_points_at_the_same_distance) {
 
 TEST(Tuner, does_not_depend_on_the_scale_of_gradients) {
   for (const double scale : {1e-15, 1.0, 1e15}) {
-    Tuner tuner({kElements, kElements}, 4);
+    Tuner tuner(kTwo, 4);
     see(tuner, {sight(scale, 0.4), sight(2 * scale, 0.2)});
     EXPECT_EQ(tuner.step_of(0), 0.19) << scale;
     EXPECT_EQ(tuner.step_of(1), 0.11) << scale;
@@ -69,7 +72,7 @@ TEST(Tuner, does_not_depend_on_the_scale_of_gradients) {
 }
 
 TEST(Tuner, changes_nothing_for_little) {
-  Tuner tuner({kElements}, 2);
+  Tuner tuner(kOne, 2);
   see(tuner, {sight(1, 0.1)}, 300);
   for (int i = 0; i < 1000; ++i) {
     EXPECT_FALSE(tuner.see(std::vector{sight(i % 2 == 0 ? 1 : 1.1, i % 2 == 0 ? 0.09 : 0.11)}));
@@ -77,7 +80,7 @@ TEST(Tuner, changes_nothing_for_little) {
 }
 
 TEST(Tuner, learns_nothing_from_what_is_missing_or_not_finite) {
-  Tuner tuner({kElements, kElements}, 2);
+  Tuner tuner(kTwo, 2);
   see(tuner, {sight(1, 0.1), sight(1, 0.1)}, 300);
   const double before = tuner.step_of(1);
   const double infinite = std::numeric_limits<double>::infinity();
@@ -90,18 +93,18 @@ TEST(Tuner, learns_nothing_from_what_is_missing_or_not_finite) {
 }
 
 TEST(Tuner, takes_a_gradient_of_zeros_or_the_smallest_numbers) {
-  Tuner tuner({kElements, kElements}, 2);
+  Tuner tuner(kTwo, 2);
   see(tuner, {Sight{.energy = 1e-300, .mean_energy = 1e-300}, Sight{}});
   EXPECT_GE(tuner.step_of(0), Tuner::steps().front());
   EXPECT_LE(tuner.step_of(0), Tuner::steps().back());
 }
 
 TEST(Tuner, goes_on_as_it_was_saved) {
-  Tuner tuner({kElements, 5000}, 2);
+  Tuner tuner(kUnlike, 2);
   see(tuner, {sight(1, 0.3), sight(0.1, 0.2, 5000)}, 20);
   ByteWriter writer;
   tuner.save(writer);
-  Tuner loaded({kElements, 5000}, 2);
+  Tuner loaded(kUnlike, 2);
   ByteReader reader(writer.bytes());
   ASSERT_TRUE(loaded.load(reader));
   for (int i = 0; i < 200; ++i) {
@@ -114,12 +117,12 @@ TEST(Tuner, goes_on_as_it_was_saved) {
 
 TEST(Tuner, refuses_what_was_saved_of_other_layers) {
   ByteWriter writer;
-  Tuner({kElements}, 2).save(writer);
-  Tuner other({kElements + 1}, 2);
+  Tuner(kOne, 2).save(writer);
+  Tuner other(std::vector{kElements + 1}, 2);
   ByteReader reader(writer.bytes());
   EXPECT_FALSE(other.load(reader));
   ByteReader cut(writer.bytes().first(writer.bytes().size() - 1));
-  EXPECT_FALSE(Tuner({kElements}, 2).load(cut));
+  EXPECT_FALSE(Tuner(kOne, 2).load(cut));
 }
 
 }  // namespace
