@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "build" / "gradwire"
 BASELINE = "uniform:bits=4,bucket=128,rounding=stochastic"
 COMMANDS = [
+    "bench adapt",
     "bench codec",
     "bench distortion",
     "bench coder",
@@ -54,13 +55,13 @@ def gradwire(arguments, **options) -> subprocess.CompletedProcess:
     )
 
 
-def safetensors_file(tensors: dict[str, list[float]]) -> bytes:
-    """A small file as the safetensors library writes it."""
+def safetensors_file(tensors: dict[str, list[float]], shape: list[int] | None = None) -> bytes:
+    """A small file as the safetensors library writes it, all tensors of the same shape."""
     header, data = {}, b""
     for name, values in tensors.items():
         packed = struct.pack(f"<{len(values)}f", *values)
         offsets = [len(data), len(data) + len(packed)]
-        header[name] = {"dtype": "F32", "shape": [len(values)], "data_offsets": offsets}
+        header[name] = {"dtype": "F32", "shape": shape or [len(values)], "data_offsets": offsets}
         data += packed
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -154,7 +155,7 @@ class Mistakes(CommandLine):
         self.assert_refused("--version", 2, "GRADWIRE_IAS", env={"GRADWIRE_IAS": "avx2"})
 
     def test_files_that_cannot_be_read_are_named(self):
-        for command in ("inspect", "bench distortion --gradients"):
+        for command in ("inspect", "bench distortion --gradients", "bench adapt --gradients"):
             self.assert_refused(f"{command} /no/such/file", 1, "cannot read /no/such/file: No such")
             self.assert_refused(f"{command} /", 1, "cannot read /: ")
 
@@ -208,6 +209,39 @@ class BenchCodec(CommandLine):
         self.assertNotIn(ESCAPE, done.stdout)
         for word in ("GB/s", "x read", "x memcpy", "64 KiB", "uniform:bits=4"):
             self.assertIn(word, done.stdout)
+
+
+class BenchAdapt(CommandLine):
+    def test_solvers_are_compared_by_model_and_step(self):
+        values = [(-1) ** i * (i % 37) / 37 for i in range(4096)]
+        names = ["lm/1/embed", "lm/20/embed", "lm/20/body"]
+        content = safetensors_file(dict.fromkeys(names, values), shape=[64, 64])
+        with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+            file.write(content)
+            file.flush()
+            document = self.json_of(f"bench adapt --gradients {file.name} --json")
+            table = gradwire(f"bench adapt --gradients {file.name} --group lm/20").stdout
+        layers = {row["group"]: row["layers"] for row in document["steps"]}
+        self.assertEqual({"lm/1": 1, "lm/20": 2}, layers)
+        self.assertEqual({"lm"}, {row["group"] for row in document["models"]})
+        solvers = {row["solver"]: row for row in document["steps"]}
+        self.assertEqual({"uniform", "kmeans", "linear", "dp", "waterfill"}, set(solvers))
+        for row in document["steps"]:
+            self.assertLessEqual(row["error_of_budget"], 1)
+            if row["solver"] != "waterfill":  # such numbers are what equal steps are best for
+                self.assertLessEqual(row["ratio_to_reference"], 1)
+        self.assertIn("lm/20, 2 layers, 8192 elements", table)
+        self.assertNotIn("lm/1", table)
+
+    def test_what_cannot_be_adapted_to_is_refused_with_the_remedy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = "bench adapt"
+            self.assert_refused(arguments, 1, "capture_gradients.py.*--gradients", cwd=folder)
+            file = Path(folder, "flat.safetensors")
+            file.write_bytes(safetensors_file({"lm/1/bias": [1.0] * 2000}))
+            arguments = f"bench adapt --gradients {file}"
+            self.assert_refused(arguments, 2, "two dimensions and 1024 elements")
+            self.assert_refused(f"{arguments} --group vit/*", 2, "leave --group out")
 
 
 class BenchDistortion(CommandLine):

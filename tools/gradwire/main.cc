@@ -46,12 +46,14 @@ void add_subcommands(CLI::App& app) {
       "Examples:\n"
       "  gradwire bench codec --codec grid:step=0.5 --bytes 1M\n"
       "  gradwire bench distortion --gradients data/gradients.safetensors\n"
+      "  gradwire bench adapt --gradients data/gradients.safetensors\n"
       "  gradwire bench coder --json\n"
       "  gradwire bench select --density 0.01\n"
       "  gradwire bench train --model vgg --hosts 4 --link 1gbit");
   add_bench_codec(bench);
   add_bench_distortion(bench);
   add_bench_coder(bench);
+  add_bench_adapt(bench);
   add_bench_select(bench);
   add_bench_allreduce(bench);
   add_bench_train(bench);

@@ -11,6 +11,7 @@ class App;
 
 namespace gradwire::cli {
 
+void add_bench_adapt(CLI::App& bench);
 void add_bench_allreduce(CLI::App& bench);
 void add_bench_codec(CLI::App& bench);
 void add_bench_distortion(CLI::App& bench);

@@ -1,6 +1,5 @@
 // `gradwire bench distortion`: bits against error, on real gradients or on synthetic data.
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -78,10 +77,7 @@ std::vector<std::string> codec_list(const Options& options) {
 }
 
 bool wanted(const Options& options, const std::string& group) {
-  for (const std::string& pattern : options.groups) {
-    if (fnmatch(pattern.c_str(), group.c_str(), 0) == 0) return true;
-  }
-  return options.groups.empty();
+  return is_wanted(options.groups, group);
 }
 
 // --- Real gradients
@@ -98,14 +94,6 @@ void add_to_total(std::vector<GroupResult>& totals, const std::string& name,
   }
   for (std::size_t i = 0; i < result.distortions.size(); ++i) {
     totals.back().distortions[i] += result.distortions[i];
-  }
-}
-
-std::vector<NamedTensor> read_gradients(const std::string& path, const MappedFile& file) {
-  try {
-    return parse_safetensors(file.bytes());
-  } catch (const Error& error) {
-    throw Error(error.code(), path + " is " + error.what());
   }
 }
 
@@ -127,7 +115,7 @@ std::vector<GradientGroup> wanted_groups(const Options& options,
 std::vector<GroupResult> measure_gradients(const Options& options,
                                            const std::vector<std::string>& codecs) {
   const MappedFile file(options.gradients);
-  const std::vector<NamedTensor> tensors = read_gradients(options.gradients, file);
+  const std::vector<NamedTensor> tensors = read_safetensors(options.gradients, file);
   const std::vector<GradientGroup> groups = wanted_groups(options, tensors);
   Progress progress(groups.size() * codecs.size());
   DistortionMeter meter;

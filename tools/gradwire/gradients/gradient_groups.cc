@@ -1,5 +1,7 @@
 #include "gradients/gradient_groups.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -48,9 +50,10 @@ bool is_embedding(std::string_view layer) {
 /// step.
 class GroupList {
  public:
-  void add(const std::string& family, std::uint64_t step, const Layer& layer) {
+  void add(const std::string& family, std::uint64_t step, const Layer& layer, bool whole) {
     GradientGroup& group = groups_[{family, step}];
     if (group.layers.empty()) {
+      group.whole = whole;
       group.name = family + "/" + std::to_string(step);
       group.step = step;
       if (step >= kFirstTotalledStep) {
@@ -86,22 +89,29 @@ std::set<std::string_view> models_with_embeddings(std::span<const NamedTensor> t
 }
 
 void add_numbered(GroupList& groups, const GradientName& name, bool has_embeddings,
-                  ConstTensorView values) {
-  const Layer layer{layer_key(name.layer), values};
+                  const NamedTensor& tensor) {
+  const Layer layer{layer_key(name.layer), tensor.values, tensor.dimensions};
   const std::string model(name.model);
-  groups.add(model, name.step, layer);
+  groups.add(model, name.step, layer, true);
   if (has_embeddings && !is_embedding(name.layer)) {
-    groups.add(model + "-without-embeddings", name.step, layer);
+    groups.add(model + "-without-embeddings", name.step, layer, false);
   }
 }
 
-void add_unnumbered(GroupList& groups, const std::string& name, ConstTensorView values) {
-  const std::size_t slash = name.rfind('/');
-  groups.add_unnumbered(slash == std::string::npos ? "all" : name.substr(0, slash),
-                        {layer_key(name), values});
+void add_unnumbered(GroupList& groups, const NamedTensor& tensor) {
+  const std::size_t slash = tensor.name.rfind('/');
+  groups.add_unnumbered(slash == std::string::npos ? "all" : tensor.name.substr(0, slash),
+                        {layer_key(tensor.name), tensor.values, tensor.dimensions});
 }
 
 }  // namespace
+
+bool is_wanted(std::span<const std::string> patterns, const std::string& group) {
+  return patterns.empty() ||
+         std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) {
+           return fnmatch(pattern.c_str(), group.c_str(), 0) == 0;
+         });
+}
 
 std::uint64_t layer_key(std::string_view name) {  // FNV-1a
   std::uint64_t hash = 0xcbf29ce484222325U;
@@ -114,9 +124,9 @@ std::vector<GradientGroup> group_gradients(std::span<const NamedTensor> tensors)
   GroupList groups;
   for (const NamedTensor& tensor : tensors) {
     if (const auto name = parse_name(tensor.name)) {
-      add_numbered(groups, *name, with_embeddings.contains(name->model), tensor.values);
+      add_numbered(groups, *name, with_embeddings.contains(name->model), tensor);
     } else {
-      add_unnumbered(groups, tensor.name, tensor.values);
+      add_unnumbered(groups, tensor);
     }
   }
   return groups.take();

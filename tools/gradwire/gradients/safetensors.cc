@@ -32,6 +32,7 @@ struct Entry {
   std::uint64_t count;
   std::uint64_t begin;
   std::uint64_t end;
+  std::size_t dimensions;
 };
 
 Dtype parse_dtype(const std::string& name, const Header& text) {
@@ -67,7 +68,9 @@ Entry parse_entry(const std::string& name, const Header& entry) {
     if (!entry.contains(key)) refuse_tensor(name, "has no '" + std::string(key) + "'");
   }
   const auto [begin, end] = parse_offsets(name, entry["data_offsets"]);
-  return {name, parse_dtype(name, entry["dtype"]), parse_count(name, entry["shape"]), begin, end};
+  const Header& shape = entry["shape"];
+  return {name,        parse_dtype(name, entry["dtype"]), parse_count(name, shape), begin, end,
+          shape.size()};
 }
 
 /// Length and text of the header; what follows is data.
@@ -116,7 +119,7 @@ NamedTensor locate(const Entry& entry, std::span<const std::byte> data) {
   if (reinterpret_cast<std::uintptr_t>(first) % size_of(entry.dtype) != 0) {
     refuse_tensor(entry.name, "is not aligned to its elements; save it again with safetensors");
   }
-  return {entry.name, {first, entry.count, entry.dtype}};
+  return {entry.name, {first, entry.count, entry.dtype}, entry.dimensions};
 }
 
 }  // namespace
@@ -130,6 +133,14 @@ std::vector<NamedTensor> parse_safetensors(std::span<const std::byte> file) {
   tensors.reserve(entries.size());
   for (const Entry& entry : entries) tensors.push_back(locate(entry, data));
   return tensors;
+}
+
+std::vector<NamedTensor> read_safetensors(const std::string& path, const MappedFile& file) {
+  try {
+    return parse_safetensors(file.bytes());
+  } catch (const Error& error) {
+    throw Error(error.code(), path + " is " + error.what());
+  }
 }
 
 }  // namespace gradwire::cli
