@@ -330,17 +330,23 @@ def measures(ranks):
 
 
 def test_statistics_tell_bytes_and_error_of_every_array(tmp_path):
-    for measured, not_measured in on_ranks(measures, 2, tmp_path / "store"):
-        exact, lossy = measured.tensors
+    energy = np.square(np.arange(1000.0)).sum()
+    sums = np.zeros((2, 2))  # measured or not, of both arrays: those that some rank has finished
+    for found in on_ranks(measures, 2, tmp_path / "store"):
+        exact, lossy = found[0].tensors
         assert exact.sent_bytes > lossy.sent_bytes > 0
-        assert measured.sent_bytes > exact.sent_bytes + lossy.sent_bytes
+        assert found[0].sent_bytes > exact.sent_bytes + lossy.sent_bytes
         assert exact.squared_error == 0
         assert 0 < lossy.squared_error < lossy.measured_energy
-        for statistics, with_exact in ((measured, True), (not_measured, False)):
+        for each, statistics in enumerate(found):
             exact, lossy = statistics.tensors
-            assert (exact.energy > 0) == (exact.sum_energy > 0) == with_exact
-            assert lossy.energy == pytest.approx(np.square(np.arange(1000.0)).sum(), rel=1e-6)
+            assert exact.energy == pytest.approx(0 if each else energy, rel=1e-6)
+            assert lossy.energy == pytest.approx(energy, rel=1e-6)
             assert lossy.saturated == lossy.residual_energy == 0
+            sums[each] += [exact.sum_energy, lossy.sum_energy]
+    assert sums[0, 0] == pytest.approx(4 * energy, rel=1e-6)
+    assert sums[1, 0] == 0
+    assert sums[:, 1] == pytest.approx([4 * energy] * 2, rel=0.1)  # of 2 bits
 
 
 def contributes(ranks):
