@@ -13,14 +13,26 @@ namespace {
 enum Number : std::size_t { energy, mean_energy, sampled_energy, sampled_error, kNumbers };
 enum LossNumber : std::size_t { loss, losses, kLossNumbers };
 
+/// A mean of ones may be rounded.
+constexpr float kAll = 0.9999F;
+
 std::vector<std::string> names_of(const std::vector<adapt::AdaptedLayer>& layers) {
   std::vector<std::string> names;
   for (const adapt::AdaptedLayer& layer : layers) names.push_back(layer.name);
   return names;
 }
 
+/// Shards of a single rank are added up by their replicas.
 std::uint32_t ranks_of(const std::vector<std::shared_ptr<Channel>>& channels) {
-  return static_cast<std::uint32_t>(channels.front()->size());
+  const auto has_peers = [](const auto& channel) { return channel->size() > 1; };
+  const auto found = std::ranges::find_if(channels, has_peers);
+  return static_cast<std::uint32_t>(found == channels.end() ? 1 : (*found)->size());
+}
+
+std::uint64_t hash_of(const std::vector<adapt::AdaptedLayer>& layers) {
+  std::string names;
+  for (const adapt::AdaptedLayer& layer : layers) names += layer.name + '\n';
+  return checksum(std::as_bytes(std::span(names)));
 }
 
 }  // namespace
@@ -52,7 +64,10 @@ void Sights::count_loss(double value) {
 
 std::vector<double> Sights::take() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(numbers_, std::vector<double>(numbers_.size()));
+  std::vector<double> taken = std::exchange(numbers_, std::vector<double>(numbers_.size()));
+  double* const of_loss = taken.data() + kNumbers * layers_.size();
+  if (of_loss[losses] > 0) of_loss[loss] /= std::exchange(of_loss[losses], 1);
+  return taken;
 }
 
 std::vector<double> Sights::counted() const {
@@ -72,6 +87,7 @@ Adapting::Adapting(std::vector<adapt::AdaptedLayer> layers,
     : channels_(std::move(channels)),
       layers_(std::move(layers)),
       sights_(std::make_shared<Sights>(names_of(layers_))),
+      lossy_(layers_.size(), true),
       codecs_(layers_, ranks_of(channels_)),
       averages_(std::make_shared<std::vector<float>>(kNumbers * layers_.size() + kLossNumbers)) {}
 
@@ -96,6 +112,11 @@ bool Adapting::begin_step() {
     under_way_ = channel->communicator()->all_reduce({&tensor, 1}, options);
     under_way_->on_done([kept = averages_](const Error*) {});
   }
+  if (channels_.size() > 1) {  // those of other shards may have been added up in another order
+    under_way_->wait();
+    under_way_ = channels_.front()->communicator()->broadcast({&tensor, 1}, 0);
+    under_way_->on_done([kept = averages_](const Error*) {});
+  }
   return changed;
 }
 
@@ -103,18 +124,23 @@ bool Adapting::conclude() {
   std::vector<adapt::Sight> step;
   const float* numbers = averages_->data();
   for (std::size_t i = 0; i < layers_.size(); ++i, numbers += kNumbers) {
-    step.push_back({.energy = numbers[energy],
-                    .mean_energy = numbers[mean_energy],
-                    .sampled_energy = numbers[sampled_energy],
-                    .sampled_error = numbers[sampled_error]});
+    const adapt::Sight seen{.energy = numbers[energy],
+                            .mean_energy = numbers[mean_energy],
+                            .sampled_energy = numbers[sampled_energy],
+                            .sampled_error = numbers[sampled_error]};
+    step.push_back(lossy_[i] ? seen : adapt::Sight{});
   }
   std::optional<double> mean_loss;
-  if (numbers[losses] >= 1) mean_loss = numbers[loss] / numbers[losses];
+  if (numbers[losses] > kAll) mean_loss = numbers[loss] / numbers[losses];
   return codecs_.see(std::move(step), mean_loss);
 }
 
+void Adapting::settle() try { await(); } catch (const Error&) {
+  has_averages_ = false;
+}
+
 void Adapting::forget_steps() {
-  await();
+  settle();
   has_averages_ = false;
   sights_->take();
 }
@@ -124,11 +150,12 @@ void Adapting::begin_again() {
   codecs_ = adapt::AdaptedCodecs(layers_, ranks_of(channels_));
 }
 
-Plan Adapting::adapted(Plan plan) const {
+Plan Adapting::adapted(Plan plan) {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const auto entry = std::ranges::find(plan.layers, layers_[i].name, &LayerPlan::layers);
     if (entry == plan.layers.end()) continue;
     Stage& stage = entry->stages.front();
+    lossy_[i] = !stage.way.codec.traits().lossless;
     const Codec codec = codecs_.adapted(i, stage.way.codec);
     if (codec == stage.way.codec) continue;
     stage.way.codec = codec;
@@ -137,11 +164,16 @@ Plan Adapting::adapted(Plan plan) const {
   return plan;
 }
 
-std::string Adapting::saved() {
-  await();
-  ByteWriter writer;
+void Adapting::write_averages(ByteWriter& writer) const {
+  writer.write(hash_of(layers_));
   writer.write(has_averages_);
   writer.write_all(std::span<const float>(*averages_));
+}
+
+std::string Adapting::saved() {
+  settle();
+  ByteWriter writer;
+  write_averages(writer);
   const std::vector<double> counted = sights_->counted();
   writer.write_all(std::span<const double>(counted));
   const std::vector<std::byte> concluded = codecs_.save();
@@ -150,16 +182,25 @@ std::string Adapting::saved() {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::uint64_t Adapting::hash() const { return checksum(codecs_.save()); }
+std::uint64_t Adapting::hash() {
+  settle();
+  ByteWriter writer;
+  write_averages(writer);
+  const std::vector<std::byte> concluded = codecs_.save();
+  writer.write_all(std::span<const std::byte>(concluded));
+  return checksum(writer.bytes());
+}
 
 void Adapting::load(std::string_view saved) {
-  await();
+  settle();
   ByteReader reader(std::as_bytes(std::span(saved)));
+  std::uint64_t names = 0;
   std::uint8_t has_averages = 0;
   std::vector<float> averages(averages_->size());
   std::vector<double> counted(averages_->size());
-  if (!reader.read(has_averages) || !reader.read_all(std::span(averages)) ||
-      !reader.read_all(std::span(counted)) || !codecs_.load(reader.rest())) {
+  if (!reader.read(names) || names != hash_of(layers_) || !reader.read(has_averages) ||
+      !reader.read_all(std::span(averages)) || !reader.read_all(std::span(counted)) ||
+      !codecs_.load(reader.rest())) {
     return;
   }
   has_averages_ = has_averages != 0;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "adapt/adapted_codecs.h"
+#include "base/byte_cursor.h"
 #include "channel.h"
 #include "gradwire/plan.h"
 
@@ -54,17 +55,17 @@ class Adapting {
   /// Before anything of a step is exchanged, in the same steps on all ranks. True: codecs change.
   /// Throws `Error` as exchanges do.
   bool begin_step();
-  /// Forgets what steps showed, but not what was concluded from it.
+  /// Forgets what steps showed, but not what was concluded from it. What failed is forgotten, too.
   void forget_steps();
   /// Forgets that, too.
   void begin_again();
 
   /// The plan with finer or coarser codecs, and reasons, for those of its layers that are adapted.
-  /// It has one stage for each layer.
-  Plan adapted(Plan plan) const;
-  /// Whether some layer that could be lossy travels exactly for now, so that nothing is seen of it
-  /// unless that is asked for.
-  bool has_exact() const { return codecs_.has_exact(); }
+  /// It has one stage for each layer. Of those that are exact by the plan, nothing counts.
+  Plan adapted(Plan plan);
+  /// Whether some layer that could be coarser travels finer or exactly for now. Of those that
+  /// travel exactly nothing is seen unless that is asked for.
+  bool is_careful() const { return codecs_.is_careful(); }
 
   /// What was done about odd numbers since this was last asked, in words.
   std::vector<std::string> take_events() { return codecs_.take_events(); }
@@ -72,8 +73,8 @@ class Adapting {
   /// For a checkpoint: all that later steps depend on, of this rank. `load` changes nothing for
   /// what was saved of other layers or ranks.
   std::string saved();
-  /// What was concluded, which is the same on all ranks, as a number.
-  std::uint64_t hash() const;
+  /// What was averaged and concluded, which is the same on all ranks, as a number.
+  std::uint64_t hash();
   void load(std::string_view saved);
 
  private:
@@ -81,10 +82,14 @@ class Adapting {
   void await();
   /// True: codecs change by them.
   bool conclude();
+  /// Waits as well, but what failed is none: who waits for gradients hears of it.
+  void settle();
+  void write_averages(ByteWriter& writer) const;
 
   const std::vector<std::shared_ptr<Channel>> channels_;
   const std::vector<adapt::AdaptedLayer> layers_;
   const std::shared_ptr<Sights> sights_;
+  std::vector<bool> lossy_;  // by layer: in the plan that was adapted last
   adapt::AdaptedCodecs codecs_;
   // Over the ranks, once `under_way_` is done, which has it, too: a model may go before that.
   std::shared_ptr<std::vector<float>> averages_;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,6 +30,7 @@ constexpr std::size_t kWatchedSteps = 12;
 constexpr double kDrift = 0.3;
 constexpr double kLargeDrift = 1;
 constexpr unsigned kLargeDriftWeight = 3;
+constexpr std::size_t kShownEvents = 3;
 constexpr unsigned kPatience = 6;  // drifts at first, twice as many each time
 
 double processor_seconds() {
@@ -126,6 +128,7 @@ bool AutoPlan::begin_step(std::uint64_t step) {
   left_out_ = false;
   if (trial_ && !trial_->is_over()) next_ = proposals_[trial_->plan()].plan;
   const bool changes = take_next(step);
+  left_out_ = adapts_ && adapting_->is_careful();  // it takes longer than its plan does
   tell();
   ready_seconds_.assign(options_.layers.size(), -1);
   begin_ = Clock::now();
@@ -153,8 +156,11 @@ bool AutoPlan::is_lossy(const Plan& plan) const {
 }
 
 void AutoPlan::tell() {
-  for (const std::string& event : adapting_->take_events()) {
-    if (options_.on_choice) options_.on_choice(event);
+  if (const auto events = adapting_->take_events(); !events.empty() && options_.on_choice) {
+    const std::size_t shown = std::min(events.size(), kShownEvents);
+    std::string text = fmt::format("{}", fmt::join(std::span(events).first(shown), "; "));
+    if (shown < events.size()) text += fmt::format("; and {} more", events.size() - shown);
+    options_.on_choice(text);
   }
   if (!news_.empty() && options_.on_choice) options_.on_choice(std::exchange(news_, {}));
 }
@@ -374,7 +380,7 @@ std::string AutoPlan::saved() const {
 
 AutoPlan::SavedAdapting AutoPlan::saved_adapting() const {
   if (saved().empty() || !exchanges_) return {};
-  return {(next_ ? *next_ : chosen_).json(), adapting_->saved()};
+  return {(next_ ? *next_ : chosen_).json(), adapting_->saved(), options_.tries};
 }
 
 std::string AutoPlan::compared() const {
@@ -383,8 +389,10 @@ std::string AutoPlan::compared() const {
 }
 
 void AutoPlan::load(const std::string& saved, const SavedAdapting& adapting) {
-  if (saved.empty()) return;
+  if (saved.empty() || adapting.tried != options_.tries) return;
   Plan loaded = Plan::parse(saved);
+  std::optional<Plan> chosen_then;
+  if (!adapting.chosen.empty()) chosen_then = Plan::parse(adapting.chosen);
   const auto is_known = [&](const Layer& layer) {
     return std::ranges::find(loaded.layers, layer.name, &LayerPlan::layers) != loaded.layers.end();
   };
@@ -400,8 +408,9 @@ void AutoPlan::load(const std::string& saved, const SavedAdapting& adapting) {
     chosen.layers.push_back({entry.layers, {entry.stages.back()}});
     chosen.layers.back().stages.front().from_step = 0;
   }
-  if (!adapting.chosen.empty()) chosen = Plan::parse(adapting.chosen);
-  next_ = plan_for(options_.layers, options_.fixed, chosen);  // patterns may be others now
+  if (chosen_then) chosen = std::move(*chosen_then);
+  next_ = options_.tries ? plan_for(options_.layers, options_.fixed, chosen)  // others may be fixed
+                         : plan_for(options_.layers, options_.fixed);
   if (exchanges_ && !adapting.seen.empty()) {
     adapting_->load(adapting.seen);
     adapts_ = is_lossy(*next_);

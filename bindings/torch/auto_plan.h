@@ -96,7 +96,7 @@ class AutoPlan {
   /// What exchanges show of layers, for codecs to be adapted by; null: nothing is.
   std::shared_ptr<Sights> sights() const { return adapting_ ? adapting_->sights() : nullptr; }
   /// Whether exchanges also show what travels exactly.
-  bool sees_exact() const { return adapting_ && adapting_->has_exact(); }
+  bool sees_exact() const { return adapting_ && adapting_->is_careful(); }
 
   /// What was chosen and why, in words; empty while nothing is.
   const std::string& outcome() const noexcept { return outcome_; }
@@ -109,6 +109,7 @@ class AutoPlan {
   struct SavedAdapting {
     std::string chosen{};  ///< the text of a plan without them
     std::string seen{};    ///< by this rank
+    bool tried = true;     ///< whether plans were
   };
   SavedAdapting saved_adapting() const;
   /// For a comparison: what is saved and the same on all ranks.

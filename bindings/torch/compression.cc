@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/exception.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace gradwire::pytorch {
 namespace {
@@ -57,6 +58,8 @@ void Ledger::count(const std::vector<LayerPtr>& layers, std::span<const std::uin
     const TensorStatistics& cost = statistics.tensors[i];
     totals.bytes += exact_bytes[i];
     totals.sent_bytes += cost.sent_bytes;
+    // A step that a loss scaler skips is no reason to show no errors any more.
+    if (!std::isfinite(cost.squared_error) || !std::isfinite(cost.measured_energy)) continue;
     totals.squared_error += cost.squared_error;
     totals.energy += cost.measured_energy;
   }

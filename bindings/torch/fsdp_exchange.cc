@@ -108,8 +108,7 @@ bool ShardExchange::reduce_scatter(const Channel& channel, const at::Tensor& out
   output.copy_(input.view({ranks, -1})[channel.rank()]);
   see_results(output);
   count(present_, exact, work);
-  compression_->ledger_->see(layers_of(present_), work.statistics(), ranks,
-                             op == c10d::ReduceOp::AVG ? 1 : ranks);
+  see(work, ranks, op);
   return true;
 }
 
@@ -122,7 +121,13 @@ bool ShardExchange::all_reduce(const Channel& channel, const at::Tensor& tensor,
                                                  gradient_options(op));
   finish(work);
   count(present_, exact, work);
+  if (channels_.front()->size() == 1) see(work, channel.size(), op);  // no sums but these
   return true;
+}
+
+void ShardExchange::see(const Work& work, int ranks, const c10d::ReduceOp& op) const {
+  const double divisor = op == c10d::ReduceOp::AVG ? 1 : ranks;
+  compression_->ledger_->see(layers_of(present_), work.statistics(), ranks, divisor);
 }
 
 bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
@@ -134,12 +139,14 @@ bool ShardExchange::all_gather(const Channel& channel, const at::Tensor& output,
   const std::uint64_t updates = compression_->updates_[update_name()];
   const CallSpan shown = span(channel, "all_gather", output, updates);
   output.view({ranks, -1})[channel.rank()].copy_(input);
-  // Not measured: the errors that are shown are those of gradients.
+  // Its errors do not count: those that are shown are of gradients.
   const OperationOptions options = compression_->options_at(updates);
   Work work =
       channel.communicator()->all_gather(tensors_of(output, all_, ranks, "/weight"), options);
   finish(work);
-  count(all_, exact, work);
+  Statistics statistics = work.statistics();
+  for (TensorStatistics& each : statistics.tensors) each.squared_error = each.measured_energy = 0;
+  compression_->ledger_->count(layers_of(all_), exact, statistics);
   return true;
 }
 

@@ -124,6 +124,8 @@ class ShardExchange {
   static std::vector<LayerPtr> layers_of(const std::vector<Part>& parts);
   /// Counts gradients. False.
   bool leave_to_group(const std::vector<std::uint64_t>& exact_bytes) const;
+  /// For codecs to be adapted by: what sums of gradients over so many ranks showed.
+  void see(const Work& work, int ranks, const c10d::ReduceOp& op) const;
   void count(const std::vector<Part>& parts, const std::vector<std::uint64_t>& exact_bytes,
              const Work& work) const;
 

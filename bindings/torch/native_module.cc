@@ -174,17 +174,17 @@ void set_rules(Compression& compression, const PythonLayers& layers, const std::
   compression.set_rules(rules);
 }
 
-/// `way` is that of all layers which nobody asks otherwise for, and how fine it is, is adapted;
-/// none: plans are tried. `others` are patterns with ways.
+/// `adapted` is the way of all layers which nobody asks otherwise for; none: plans are tried.
+/// `others` are patterns with ways.
 void choose(Compression& compression, std::vector<Layer> layers,
-            const std::optional<std::string>& way, std::vector<std::string> exact,
+            const std::optional<std::string>& adapted, std::vector<std::string> exact,
             const std::vector<std::pair<std::string, std::string>>& others,
             std::vector<std::shared_ptr<Channel>> channels, bool can_wait,
             std::function<void(const std::string&)> on_choice) {
   AutoPlanOptions options{
       .layers = std::move(layers),
-      .fixed = {.way = way ? Way::parse(*way) : Way{}, .exact = std::move(exact)},
-      .tries = !way,
+      .fixed = {.way = adapted ? Way::parse(*adapted) : Way{}, .exact = std::move(exact)},
+      .tries = !adapted,
       .channels = std::move(channels),
       .can_wait = can_wait,
       .on_choice = std::move(on_choice)};
@@ -212,7 +212,7 @@ std::string compared_choice(const Compression& compression) {
   return compression.chooser() ? compression.chooser()->compared() : "";
 }
 
-/// A pair, for `load_choice`.
+/// Three parts, for `load_choice`.
 py::object save_adapting(const Compression& compression) {
   if (!compression.chooser()) return py::none();
   AutoPlan::SavedAdapting saved;
@@ -220,14 +220,15 @@ py::object save_adapting(const Compression& compression) {
     const py::gil_scoped_release release;  // ranks may wait for one another
     saved = compression.chooser()->saved_adapting();
   }
-  return py::make_tuple(saved.chosen, py::bytes(saved.seen));
+  return py::make_tuple(saved.chosen, py::bytes(saved.seen), saved.tried);
 }
 
 void load_choice(Compression& compression, const std::string& saved,
-                 const std::optional<std::pair<std::string, std::string>>& adapting) {
+                 const std::optional<std::tuple<std::string, std::string, bool>>& adapting) {
   if (!compression.chooser() || saved.empty()) return;
   AutoPlan::SavedAdapting beside;
-  if (adapting) beside = {adapting->first, adapting->second};
+  if (adapting) beside = {std::get<0>(*adapting), std::get<1>(*adapting), std::get<2>(*adapting)};
+  const py::gil_scoped_release release;  // ranks may wait for one another
   compression.chooser()->load(saved, beside);
   compression.take_plan(compression.chooser()->plan());
 }
@@ -297,7 +298,7 @@ PYBIND11_MODULE(_native, module) {
   py::class_<Compression, std::shared_ptr<Compression>>(module, "Compression", py::dynamic_attr())
       .def("set_rules", &set_rules, py::arg("layers"), py::arg("prefix"), py::arg("plan"))
       .def("set_seed", &Compression::set_seed)
-      .def("choose", &choose, py::arg("layers"), py::arg("way"), py::arg("exact"),
+      .def("choose", &choose, py::arg("layers"), py::arg("adapted"), py::arg("exact"),
            py::arg("others"), py::arg("channels"), py::arg("can_wait"), py::arg("on_choice"))
       .def("choose_no_more", [](Compression& self) { self.choose_by(nullptr); })
       .def_property_readonly("chosen_plan", &chosen_plan)
@@ -329,12 +330,14 @@ PYBIND11_MODULE(_native, module) {
              self.hook_of_user =
                  std::make_shared<c10d::PythonCommHook>(std::move(state), std::move(hook));
            })
-      .def_property("counters", &Compression::steps, &Compression::set_steps);  // for checkpoints
+      .def_property("counters", &Compression::steps,  // for checkpoints
+                    py::cpp_function(&Compression::set_steps, NoGil()));
 
   py::class_<FsdpCompression, Compression, std::shared_ptr<FsdpCompression>>(
       module, "FsdpCompression", py::dynamic_attr())
       .def(py::init<int, std::uint64_t>(), py::arg("rank"), py::arg("seed"))
-      .def_property("counters", &FsdpCompression::counters, &FsdpCompression::set_counters);
+      .def_property("counters", &FsdpCompression::counters,
+                    py::cpp_function(&FsdpCompression::set_counters, NoGil()));
 
   py::class_<ShardExchange, std::shared_ptr<ShardExchange>>(module, "ShardExchange")
       .def(py::init(&make_shard_exchange), py::arg("compression"),

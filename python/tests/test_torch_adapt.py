@@ -6,6 +6,7 @@ import gradwire.torch
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch_ranks import digest, on_ranks
@@ -253,3 +254,60 @@ def test_a_loss_without_a_model_is_taken():
     gradwire.torch.loss(torch.tensor(2.0))
     with pytest.raises((TypeError, ValueError)):
         gradwire.torch.loss("much")
+
+
+def replicated_shards(rank: int, shape: tuple[int, int]):
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard"))
+    model = make()
+    fully_shard(model, mesh=mesh)
+    gradwire.torch.compress(model, "adapt")
+    train(model, rank, STEPS)
+    return gradwire.torch.plan(model).json()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 1)])
+def test_hsdp_adapts_alike(shape):
+    plans = on_ranks(shape[0] * shape[1], replicated_shards, shape)
+    assert len(set(plans)) == 1
+    assert len(gradwire.torch.Plan.parse(plans[0]).stages_of("0.weight")) > 1
+
+
+def saving_a_choice(rank: int, folder: str, codec: str):
+    model = gradwire.torch.compress(Ddp(make()), codec)
+    train(model, rank, 3 if codec == "adapt" else 400)
+    torch.save(gradwire.torch.state_dict(), f"{folder}/{rank}")
+
+
+def loading_another(rank: int, folder: str, codec: str):
+    model = gradwire.torch.compress(Ddp(make()), codec)
+    gradwire.torch.load_state_dict(torch.load(f"{folder}/{rank}", weights_only=False))
+    train(model, rank, 5)
+    return gradwire.torch.stats(model).choice, stages(model)[-1][1]
+
+
+def test_what_auto_has_chosen_is_not_that_of_adapt(tmp_path):
+    on_ranks(2, saving_a_choice, str(tmp_path), "auto")
+    for choice, way in on_ranks(2, loading_another, str(tmp_path), "adapt"):
+        assert choice == "grid, as fine as each layer needs it"
+        assert way.startswith("grid")
+
+
+def test_what_adapt_has_found_is_no_choice_of_auto(tmp_path):
+    on_ranks(2, saving_a_choice, str(tmp_path), "adapt")
+    for choice, _ in on_ranks(2, loading_another, str(tmp_path), "auto"):
+        assert choice == ""
+
+
+def reported_by_one(rank: int):
+    model = adapted()
+    for step in range(20):
+        if rank == 0:
+            gradwire.torch.loss(float("inf"))
+            gradwire.torch.loss(1.0)
+        train(model, rank, 1, first=step)
+    return stages(model)
+
+
+def test_a_loss_that_one_rank_alone_reports_is_no_reason():
+    for found in on_ranks(2, reported_by_one):
+        assert not guards(found)

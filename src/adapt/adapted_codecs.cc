@@ -41,9 +41,9 @@ Codec AdaptedCodecs::adapted(std::size_t layer, const Codec& codec) const {
   return grid::with_step(codec, static_cast<float>(step));
 }
 
-bool AdaptedCodecs::has_exact() const {
+bool AdaptedCodecs::is_careful() const {
   for (std::size_t i = 0; i < guard_.layers(); ++i) {
-    if (guard_.care(i) == Care::exact) return true;
+    if (guard_.care(i) != Care::usual) return true;
   }
   return false;
 }

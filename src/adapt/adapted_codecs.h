@@ -31,8 +31,8 @@ class AdaptedCodecs {
   /// In the place of a codec that leaves it open how fine it is: `grid` with the layer's step, or
   /// `none` where only exact numbers will do. Others are themselves.
   Codec adapted(std::size_t layer, const Codec& codec) const;
-  /// Whether some layer travels exactly for now.
-  bool has_exact() const;
+  /// Whether the guard has some layer travel finer or exactly for now.
+  bool is_careful() const;
   /// Why a layer's codec is what it is, in words.
   std::string reason(std::size_t layer) const;
 

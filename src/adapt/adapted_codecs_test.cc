@@ -107,6 +107,8 @@ TEST(Guard, has_a_layer_travel_finer_when_codecs_lose_much) {
   Sight lossy = sight(1);
   lossy.sampled_energy = 1;
   lossy.sampled_error = 0.3;
+  codecs.see({lossy, sight(1)}, 2.0);
+  EXPECT_TRUE(codecs.take_events().empty());  // it is usual only now
   EXPECT_TRUE(codecs.see({lossy, sight(1)}, 2.0));
   EXPECT_EQ(codecs.take_events(),
             (std::vector<std::string>{"first: codecs lost 30 % of its energy, "
@@ -123,6 +125,19 @@ TEST(Guard, has_all_layers_travel_exactly_when_the_loss_leaps) {
     EXPECT_EQ(codecs.take_events().size(), 1);
     EXPECT_EQ(steps_of_care(codecs, usual), 8);
   }
+}
+
+TEST(Guard, does_not_take_losses_below_zero_for_leaps) {
+  AdaptedCodecs codecs(kLayers, 2);
+  for (int i = 0; i < 100; ++i) codecs.see({sight(1), sight(1)}, i < 50 ? -2.0 : 0.1);
+  EXPECT_TRUE(codecs.take_events().empty());
+}
+
+TEST(Guard, waits_for_a_layer_to_be_seen_before_it_is_finite_again) {
+  AdaptedCodecs codecs = settled();
+  codecs.see({Sight{.energy = NAN, .mean_energy = NAN}, sight(1)}, 2.0);
+  codecs.see({Sight{}, sight(1)}, 2.0);
+  EXPECT_EQ(codec_of(codecs, 0), "none");
 }
 
 TEST(Guard, knows_no_usual_loss_before_some_steps) {
@@ -151,6 +166,15 @@ TEST(AdaptedCodecs, refuses_what_was_saved_of_others) {
   EXPECT_FALSE(AdaptedCodecs(std::span(kLayers).first(1), 2).load(saved));
   EXPECT_FALSE(settled().load(std::span(saved).first(saved.size() - 1)));
   EXPECT_FALSE(settled().load({}));
+  for (std::size_t i = 0; i < saved.size(); i += 7) {  // whatever it is, it does no harm
+    std::vector<std::byte> damaged = saved;
+    std::fill_n(damaged.begin() + static_cast<std::ptrdiff_t>(i),
+                std::min<std::size_t>(8, saved.size() - i), std::byte{0xff});
+    AdaptedCodecs codecs = settled();
+    codecs.load(damaged);
+    for (int step = 0; step < 100; ++step) codecs.see({sight(1), sight(1)}, 2.0);
+    EXPECT_NE(codec_of(codecs, 1), "none") << i;
+  }
   std::vector<std::byte> longer = saved;
   longer.push_back({});
   EXPECT_FALSE(settled().load(longer));

@@ -38,12 +38,13 @@ bool Guard::see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss)
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     Layer& layer = layers_[i];
     if (layer.finer_steps > 0) --layer.finer_steps;
+    if (step[i].energy == 0) continue;  // nothing was seen of it
     const bool finite = is_finite(step[i]);
     if (layer.finite != finite) {
       events_.push_back(names_[i] + (finite ? ": finite again" : ": not finite, travels exactly"));
     }
     layer.finite = finite;
-    if (!finite || step[i].energy == 0) continue;
+    if (!finite) continue;
     const std::string worry = this->worry(step[i], tuner.usual(i));
     if (worry.empty()) continue;
     if (layer.finer_steps == 0) {
@@ -62,11 +63,12 @@ bool Guard::see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss)
 }
 
 std::string Guard::worry(const Sight& sight, const Sight& usual) const {
-  if (sight.sampled_energy > 0 && !(sight.sampled_error <= kMostError * sight.sampled_energy)) {
-    return fmt::format("codecs lost {:.0f} % of its energy",
-                       100 * sight.sampled_error / sight.sampled_energy);
-  }
   if (usual.energy == 0) return {};
+  // Not of this step's sample alone: a message of few small numbers loses more than its layer does.
+  if (usual.sampled_error > kMostError * usual.sampled_energy) {
+    return fmt::format("codecs lost {:.0f} % of its energy",
+                       100 * usual.sampled_error / usual.sampled_energy);
+  }
   if (leaps(sight, usual)) {
     return fmt::format("gradients {:.0f} times as large as usual",
                        std::sqrt(sight.energy / usual.energy));
@@ -82,7 +84,7 @@ std::string Guard::worry(const Sight& sight, const Sight& usual) const {
 void Guard::see_loss(std::optional<double> loss) {
   if (exact_steps_ > 0) --exact_steps_;
   if (!loss) return;
-  const bool leaps = losses_ >= kLeastLosses && *loss > kLossLeap * usual_loss_;
+  const bool leaps = losses_ >= kLeastLosses && usual_loss_ > 0 && *loss > kLossLeap * usual_loss_;
   if (!std::isfinite(*loss) || leaps) {
     if (exact_steps_ == 0) {
       events_.push_back(
@@ -114,14 +116,21 @@ void Guard::save(ByteWriter& to) const {
 }
 
 bool Guard::load(ByteReader& from) {
-  std::vector<Layer> loaded(layers_.size());
-  for (Layer& layer : loaded) {
+  std::vector<Layer> layers(layers_.size());
+  for (Layer& layer : layers) {
     std::uint8_t finite = 1;
     if (!from.read(finite) || !from.read(layer.finer_steps)) return false;
+    if (layer.finer_steps > kCareSteps) return false;
     layer.finite = finite != 0;
   }
-  if (!from.read(exact_steps_) || !from.read(usual_loss_) || !from.read(losses_)) return false;
-  layers_ = std::move(loaded);
+  std::uint32_t exact_steps = 0, losses = 0;
+  double usual_loss = 0;
+  if (!from.read(exact_steps) || !from.read(usual_loss) || !from.read(losses)) return false;
+  if (exact_steps > kCareSteps || losses > kLossWindow || !std::isfinite(usual_loss)) return false;
+  layers_ = std::move(layers);
+  exact_steps_ = exact_steps;
+  usual_loss_ = usual_loss;
+  losses_ = losses;
   return true;
 }
 

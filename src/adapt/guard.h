@@ -4,9 +4,9 @@
 //   not finite   a gradient of some rank: the layer travels exactly until it is finite
 //   leap         gradients some thirty times as large as usual: finer, and means begin anew
 //   noise        ranks agreed, and suddenly do not at all: finer
-//   error        codecs lost a large share of what was sampled: finer
-//   loss         what the program reported is not finite, or far above the usual: all layers travel
-//                exactly for some steps
+//   error        codecs usually lose a large share of what is sampled: finer
+//   loss         what the program reported is not finite, or far above the usual, if that is above
+//                zero: all layers travel exactly for some steps
 //
 // As `Tuner`, it draws the same conclusions on all ranks.
 #pragma once

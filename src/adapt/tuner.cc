@@ -17,6 +17,7 @@ constexpr double kStays = 1.3;
 /// Steps of training that a running mean stands for: few at first, as gradients change fast.
 constexpr std::uint64_t kLeastWindow = 4;
 constexpr std::uint64_t kMostWindow = 64;
+constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 62U;
 
 bool shows_something(const Sight& sight) noexcept {
   return std::isfinite(sight.energy) && std::isfinite(sight.mean_energy) && sight.energy > 0;
@@ -91,7 +92,14 @@ bool Tuner::load(ByteReader& from) {
   double ranks = 0;
   if (!from.read(ranks) || ranks != ranks_ || !from.read_all(std::span(loaded))) return false;
   for (std::size_t i = 0; i < loaded.size(); ++i) {
-    if (loaded[i].elements != layers_[i].elements || loaded[i].rung >= steps().size()) return false;
+    const Layer& layer = loaded[i];
+    const Sight& usual = layer.usual;
+    if (layer.elements != layers_[i].elements || layer.rung >= steps().size()) return false;
+    if (layer.seen > kMostSteps) return false;
+    for (const double mean :
+         {usual.energy, usual.mean_energy, usual.sampled_energy, usual.sampled_error}) {
+      if (!(mean >= 0) || !std::isfinite(mean)) return false;
+    }
   }
   layers_ = std::move(loaded);
   return true;

@@ -269,7 +269,7 @@ def exact() -> Iterator[None]:
 
 
 def loss(value: float | torch.Tensor) -> None:
-    """Reports this rank's loss of the step that runs, before or after its backward pass.
+    """Reports this rank's loss, once in every step, anywhere in it.
 
     Where all ranks do, and their mean leaps, the gradients of models whose codecs are adapted
     travel exactly for some steps (docs/adapt.md). Without it their gradients alone are watched.

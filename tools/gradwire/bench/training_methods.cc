@@ -31,7 +31,7 @@ std::vector<std::string> split(std::string_view text) {
 
 /// Throws unless the worker will know it.
 void check(const std::string& method) {
-  static const std::regex kWorkers("auto|gloo|fp16|bf16|powersgd(:rank=[1-9][0-9]?)?");
+  static const std::regex kWorkers("auto|adapt|gloo|fp16|bf16|powersgd(:rank=[1-9][0-9]?)?");
   static const std::string kSetting = "(density|momentum|masking|warmup|ramp|clip|values)=[^,]+";
   static const std::regex kResidual("residual(:" + kSetting + "(," + kSetting + ")*)?");
   if (std::regex_match(method, kWorkers) || std::regex_match(method, kResidual)) return;

@@ -10,6 +10,7 @@ namespace {
 using List = std::vector<std::string>;
 
 TEST(TrainingMethods, commas_separate_methods) {
+  EXPECT_EQ(parse_training_methods("auto,adapt,gloo"), (List{"auto", "adapt", "gloo"}));
   EXPECT_EQ(parse_training_methods("gloo,fp16,bf16,powersgd,powersgd:rank=4,sign"),
             (List{"gloo", "fp16", "bf16", "powersgd", "powersgd:rank=4", "sign"}));
 }
