@@ -97,7 +97,7 @@ void Guard::see_loss(std::optional<double> loss) {
     return;
   }
   losses_ = std::min(losses_ + 1, kLossWindow);
-  usual_loss_ += (*loss - usual_loss_) / losses_;
+  usual_loss_ += (std::abs(*loss) - usual_loss_) / losses_;
 }
 
 Care Guard::care(std::size_t layer) const {

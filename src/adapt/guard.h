@@ -5,8 +5,8 @@
 //   leap         gradients some thirty times as large as usual: finer, and means begin anew
 //   noise        ranks agreed, and suddenly do not at all: finer
 //   error        codecs usually lose a large share of what is sampled: finer
-//   loss         what the program reported is not finite, or far above the usual, if that is above
-//                zero: all layers travel exactly for some steps
+//   loss         what the program reported is not finite, or far above the usual: all layers travel
+//                exactly for some steps
 //
 // As `Tuner`, it draws the same conclusions on all ranks.
 #pragma once
@@ -68,7 +68,7 @@ class Guard {
   double ranks_;
   std::vector<Layer> layers_;
   std::uint32_t exact_steps_ = 0;  // of all layers, that are left
-  double usual_loss_ = 0;
+  double usual_loss_ = 0;  // without its sign
   std::uint32_t losses_ = 0;  // seen, as far as they matter
   std::vector<std::string> events_;
 };
