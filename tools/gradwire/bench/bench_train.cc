@@ -297,7 +297,7 @@ void add_options(CLI::App& command, Options& options) {
   command
       .add_option(
           "--methods", options.methods,
-          "auto, adapt, gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:...]")
+          "auto, adapt, gloo, fp16, bf16, powersgd[:rank=N], CODEC[+feedback], residual[:…]")
       ->type_name("LIST");
   CLI::Option& hosts =
       *command
