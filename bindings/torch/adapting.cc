@@ -135,8 +135,12 @@ bool Adapting::conclude() {
   return codecs_.see(std::move(step), mean_loss);
 }
 
-void Adapting::settle() try { await(); } catch (const Error&) {
-  has_averages_ = false;
+void Adapting::settle() {
+  try {
+    await();
+  } catch (const Error&) {
+    has_averages_ = false;
+  }
 }
 
 void Adapting::forget_steps() {
@@ -164,42 +168,35 @@ Plan Adapting::adapted(Plan plan) {
   return plan;
 }
 
-void Adapting::write_averages(ByteWriter& writer) const {
+std::vector<std::byte> Adapting::shared() {
+  settle();
+  ByteWriter writer;
   writer.write(hash_of(layers_));
   writer.write(has_averages_);
   writer.write_all(std::span<const float>(*averages_));
+  const std::vector<std::byte> concluded = codecs_.save();
+  writer.write_all(std::span<const std::byte>(concluded));
+  return std::move(writer).finish();
 }
+
+std::uint64_t Adapting::hash() { return checksum(shared()); }
 
 std::string Adapting::saved() {
-  settle();
-  ByteWriter writer;
-  write_averages(writer);
   const std::vector<double> counted = sights_->counted();
-  writer.write_all(std::span<const double>(counted));
-  const std::vector<std::byte> concluded = codecs_.save();
-  writer.write_all(std::span<const std::byte>(concluded));
-  const std::span<const std::byte> bytes = writer.bytes();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::uint64_t Adapting::hash() {
-  settle();
-  ByteWriter writer;
-  write_averages(writer);
-  const std::vector<std::byte> concluded = codecs_.save();
-  writer.write_all(std::span<const std::byte>(concluded));
-  return checksum(writer.bytes());
+  const std::vector<std::byte> beside = shared();
+  std::string bytes(reinterpret_cast<const char*>(counted.data()), counted.size() * sizeof(double));
+  return bytes.append(reinterpret_cast<const char*>(beside.data()), beside.size());
 }
 
 void Adapting::load(std::string_view saved) {
   settle();
   ByteReader reader(std::as_bytes(std::span(saved)));
+  std::vector<double> counted(averages_->size());
   std::uint64_t names = 0;
   std::uint8_t has_averages = 0;
   std::vector<float> averages(averages_->size());
-  std::vector<double> counted(averages_->size());
-  if (!reader.read(names) || names != hash_of(layers_) || !reader.read(has_averages) ||
-      !reader.read_all(std::span(averages)) || !reader.read_all(std::span(counted)) ||
+  if (!reader.read_all(std::span(counted)) || !reader.read(names) || names != hash_of(layers_) ||
+      !reader.read(has_averages) || !reader.read_all(std::span(averages)) ||
       !codecs_.load(reader.rest())) {
     return;
   }

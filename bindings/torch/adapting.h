@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "adapt/adapted_codecs.h"
-#include "base/byte_cursor.h"
 #include "channel.h"
 #include "gradwire/plan.h"
 
@@ -84,7 +83,8 @@ class Adapting {
   bool conclude();
   /// Waits as well, but what failed is none: who waits for gradients hears of it.
   void settle();
-  void write_averages(ByteWriter& writer) const;
+  /// Of what is saved, that which is the same on all ranks.
+  std::vector<std::byte> shared();
 
   const std::vector<std::shared_ptr<Channel>> channels_;
   const std::vector<adapt::AdaptedLayer> layers_;
