@@ -68,8 +68,8 @@ class Guard {
   double ranks_;
   std::vector<Layer> layers_;
   std::uint32_t exact_steps_ = 0;  // of all layers, that are left
-  double usual_loss_ = 0;  // without its sign
-  std::uint32_t losses_ = 0;  // seen, as far as they matter
+  double usual_loss_ = 0;          // without its sign
+  std::uint32_t losses_ = 0;       // seen, as far as they matter
   std::vector<std::string> events_;
 };
 
