@@ -16,12 +16,6 @@ enum LossNumber : std::size_t { loss, losses, kLossNumbers };
 /// A mean of ones may be rounded.
 constexpr float kAll = 0.9999F;
 
-std::vector<std::string> names_of(const std::vector<adapt::AdaptedLayer>& layers) {
-  std::vector<std::string> names;
-  for (const adapt::AdaptedLayer& layer : layers) names.push_back(layer.name);
-  return names;
-}
-
 /// Shards of a single rank are added up by their replicas.
 std::uint32_t ranks_of(const std::vector<std::shared_ptr<Channel>>& channels) {
   const auto has_peers = [](const auto& channel) { return channel->size() > 1; };
@@ -37,9 +31,9 @@ std::uint64_t hash_of(const std::vector<adapt::AdaptedLayer>& layers) {
 
 }  // namespace
 
-Sights::Sights(std::vector<std::string> layers)
+Sights::Sights(std::vector<adapt::AdaptedLayer> layers)
     : layers_(std::move(layers)), numbers_(kNumbers * layers_.size() + kLossNumbers) {
-  for (std::size_t i = 0; i < layers_.size(); ++i) places_[layers_[i]] = i;
+  for (std::size_t i = 0; i < layers_.size(); ++i) places_[layers_[i].name] = i;
 }
 
 void Sights::count(std::string_view layer, const TensorStatistics& statistics, double ranks,
@@ -86,7 +80,7 @@ Adapting::Adapting(std::vector<adapt::AdaptedLayer> layers,
                    std::vector<std::shared_ptr<Channel>> channels)
     : channels_(std::move(channels)),
       layers_(std::move(layers)),
-      sights_(std::make_shared<Sights>(names_of(layers_))),
+      sights_(std::make_shared<Sights>(layers_)),
       lossy_(layers_.size(), true),
       codecs_(layers_, ranks_of(channels_)),
       averages_(std::make_shared<std::vector<float>>(kNumbers * layers_.size() + kLossNumbers)) {}

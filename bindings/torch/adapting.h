@@ -24,7 +24,7 @@ namespace gradwire::pytorch {
 /// through it nothing else: what they hold may end on the thread of their communicator.
 class Sights {
  public:
-  explicit Sights(std::vector<std::string> layers);
+  explicit Sights(std::vector<adapt::AdaptedLayer> layers);
 
   /// Of a layer whose sums are divided by so much before they are the mean of `ranks`.
   void count(std::string_view layer, const TensorStatistics& statistics, double ranks,
@@ -38,7 +38,7 @@ class Sights {
   void set(std::vector<double> counted);
 
  private:
-  const std::vector<std::string> layers_;
+  const std::vector<adapt::AdaptedLayer> layers_;
   std::unordered_map<std::string_view, std::size_t> places_;
   mutable std::mutex mutex_;
   std::vector<double> numbers_;  // guarded by mutex_

@@ -125,7 +125,6 @@ bool AutoPlan::is_open(std::string_view layer) const {
 bool AutoPlan::begin_step(std::uint64_t step) {
   if (!exchanges_) return false;
   if (begin_) end_last_step(Clock::now());
-  left_out_ = false;
   if (trial_ && !trial_->is_over()) next_ = proposals_[trial_->plan()].plan;
   const bool changes = take_next(step);
   left_out_ = adapts_ && adapting_->is_careful();  // it takes longer than its plan does

@@ -24,7 +24,7 @@ std::vector<std::string> names_of(std::span<const AdaptedLayer> layers) {
 }  // namespace
 
 AdaptedCodecs::AdaptedCodecs(std::span<const AdaptedLayer> layers, std::uint32_t ranks)
-    : ranks_(ranks), tuner_(elements_of(layers), ranks), guard_(names_of(layers), ranks) {}
+    : tuner_(elements_of(layers), ranks), guard_(names_of(layers)) {}
 
 bool AdaptedCodecs::see(std::vector<Sight> step, std::optional<double> loss) {
   const bool cares = guard_.see(step, tuner_, loss);
@@ -59,7 +59,7 @@ std::string AdaptedCodecs::reason(std::size_t layer) const {
   }
   const Sight& usual = tuner_.usual(layer);
   if (usual.energy == 0) return "adapted: nothing is known yet";
-  return fmt::format("adapted: consensus {:.2f}", consensus(usual, ranks_));
+  return fmt::format("adapted: consensus {:.2f}", consensus(usual, tuner_.ranks()));
 }
 
 std::vector<std::byte> AdaptedCodecs::save() const {

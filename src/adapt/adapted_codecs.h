@@ -45,7 +45,6 @@ class AdaptedCodecs {
   bool load(std::span<const std::byte> saved);
 
  private:
-  std::uint32_t ranks_;
   Tuner tuner_;
   Guard guard_;
 };

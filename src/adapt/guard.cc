@@ -28,8 +28,7 @@ bool leaps(const Sight& sight, const Sight& usual) {
 
 }  // namespace
 
-Guard::Guard(std::vector<std::string> names, std::uint32_t ranks)
-    : names_(std::move(names)), ranks_(ranks), layers_(names_.size()) {}
+Guard::Guard(std::vector<std::string> names) : names_(std::move(names)), layers_(names_.size()) {}
 
 bool Guard::see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss) {
   std::vector<Care> before;
@@ -45,7 +44,7 @@ bool Guard::see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss)
     }
     layer.finite = finite;
     if (!finite) continue;
-    const std::string worry = this->worry(step[i], tuner.usual(i));
+    const std::string worry = Guard::worry(step[i], tuner.usual(i), tuner.ranks());
     if (worry.empty()) continue;
     if (layer.finer_steps == 0) {
       events_.push_back(
@@ -62,7 +61,7 @@ bool Guard::see(std::span<Sight> step, Tuner& tuner, std::optional<double> loss)
   return false;
 }
 
-std::string Guard::worry(const Sight& sight, const Sight& usual) const {
+std::string Guard::worry(const Sight& sight, const Sight& usual, double ranks) {
   if (usual.energy == 0) return {};
   // Not of this step's sample alone: a message of few small numbers loses more than its layer does.
   if (usual.sampled_error > kMostError * usual.sampled_energy) {
@@ -73,10 +72,10 @@ std::string Guard::worry(const Sight& sight, const Sight& usual) const {
     return fmt::format("gradients {:.0f} times as large as usual",
                        std::sqrt(sight.energy / usual.energy));
   }
-  const double had = consensus(usual, ranks_);
-  if (had >= kStrong && consensus(sight, ranks_) < kLost) {
+  const double had = consensus(usual, ranks);
+  if (had >= kStrong && consensus(sight, ranks) < kLost) {
     return fmt::format("ranks agree no longer (consensus {:.2f} of {:.2f})",
-                       consensus(sight, ranks_), had);
+                       consensus(sight, ranks), had);
   }
   return {};
 }

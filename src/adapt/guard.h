@@ -38,7 +38,7 @@ inline constexpr std::uint32_t kCareSteps = 8;
 class Guard {
  public:
   /// `names` of the layers, for events.
-  Guard(std::vector<std::string> names, std::uint32_t ranks);
+  explicit Guard(std::vector<std::string> names);
 
   /// What all ranks saw in one step, beside what the tuner has seen before. What tells the tuner
   /// nothing is taken out of `step`. `loss`: the mean of what ranks reported, if all have. True:
@@ -61,11 +61,10 @@ class Guard {
   };
 
   /// Why a layer needs finer steps; empty: it does not.
-  std::string worry(const Sight& sight, const Sight& usual) const;
+  static std::string worry(const Sight& sight, const Sight& usual, double ranks);
   void see_loss(std::optional<double> loss);
 
   std::vector<std::string> names_;
-  double ranks_;
   std::vector<Layer> layers_;
   std::uint32_t exact_steps_ = 0;  // of all layers, that are left
   double usual_loss_ = 0;          // without its sign

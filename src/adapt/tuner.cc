@@ -33,15 +33,12 @@ std::size_t rung_of(double step) noexcept {
 
 }  // namespace
 
-double agreement(const Sight& sight) noexcept {
-  return sight.energy > 0 ? sight.mean_energy / sight.energy : 0;
-}
-
 double consensus(const Sight& sight, double ranks) noexcept {
   if (ranks < 2) return 1;
   // Of numbers that were encoded, a mean has the errors of all ranks but one, each by itself.
   const double lost = sight.sampled_energy > 0 ? sight.sampled_error / sight.sampled_energy : 0;
-  const double found = (ranks * agreement(sight) - 1) / (ranks - 1) - lost / ranks;
+  const double agreement = sight.energy > 0 ? sight.mean_energy / sight.energy : 0;
+  const double found = (ranks * agreement - 1) / (ranks - 1) - lost / ranks;
   return std::clamp(found, 0.0, 1.0);
 }
 

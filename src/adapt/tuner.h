@@ -34,10 +34,6 @@ struct Sight {
   double sampled_error = 0;   ///< what codecs lost of that
 };
 
-/// Of a layer's energy: 1 where all ranks have the same gradient, about 1 / ranks where they have
-/// nothing in common. 0 if nothing travelled.
-double agreement(const Sight& sight) noexcept;
-
 /// The share of a gradient's energy that is no noise, as `ranks` see it: from 0 to 1. Of what
 /// codecs add, which looks like agreement, it is cleared.
 double consensus(const Sight& sight, double ranks) noexcept;
@@ -55,6 +51,7 @@ class Tuner {
 
   /// `grid:step` of a layer from now on. A few values only, so that ways change now and then.
   double step_of(std::size_t layer) const { return kSteps[layers_[layer].rung]; }
+  double ranks() const noexcept { return ranks_; }
   /// The running means of what was seen of a layer; all 0: nothing yet.
   const Sight& usual(std::size_t layer) const noexcept { return layers_[layer].usual; }
 

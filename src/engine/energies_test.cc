@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
-#include <random>
 
 #include "collective/option.h"
 #include "engine/engine_test_ranks.h"
@@ -14,14 +13,6 @@
 
 namespace gradwire {
 namespace {
-
-Numbers gaussian(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed + 1);
-  std::normal_distribution<float> normal;
-  Numbers x(count);
-  for (float& value : x) value = normal(random);
-  return x;
-}
 
 template <class Floats>
 double energy_of(const Floats& x) {

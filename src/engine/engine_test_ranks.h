@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,15 @@ void on_all_ranks(RanksHere& ranks, Body body) {
   std::vector<std::thread> threads;
   for (auto& rank : ranks) threads.emplace_back([&] { body(*rank); });
   for (std::thread& thread : threads) thread.join();
+}
+
+/// Independent of those of other ranks.
+inline Numbers gaussian(std::size_t count, std::uint32_t rank) {
+  std::mt19937 random(rank + 1);
+  std::normal_distribution<float> normal;
+  Numbers x(count);
+  for (float& value : x) value = normal(random);
+  return x;
 }
 
 /// Small integers: their sums are exact in fp32.

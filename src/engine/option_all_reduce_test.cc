@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <random>
 
 #include "collective/option.h"
 #include "engine/engine_test_ranks.h"
@@ -23,14 +22,6 @@ std::vector<std::string> options() {
   std::vector<std::string> texts;
   for (const Option& option : all_options()) texts.push_back(option.text());
   return texts;
-}
-
-Numbers gaussian(std::size_t count, std::uint32_t rank) {
-  std::mt19937 random(rank + 1);
-  std::normal_distribution<float> normal;
-  Numbers x(count);
-  for (float& value : x) value = normal(random);
-  return x;
 }
 
 /// The error's share of the sum's energy.

@@ -1,8 +1,6 @@
 // What operations say they sent and lost, tensor by tensor.
 #include <gtest/gtest.h>
 
-#include <random>
-
 #include "base/checksum.h"
 #include "engine/engine_test_ranks.h"
 #include "gradwire/frame.h"
@@ -11,14 +9,6 @@ namespace gradwire {
 namespace {
 
 constexpr std::size_t kSegmentHeader = 32;
-
-Numbers gaussian(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  Numbers x(count);
-  for (float& value : x) value = normal(random);
-  return x;
-}
 
 /// Tensors of many kinds with their memory, which ranks can share equally.
 struct Mixed {
